@@ -7,7 +7,7 @@ import {
   tinyCheckpoint,
   writeCheckpoint,
 } from "../testing/checkpoints.ts";
-import { dequantize } from "../engine/backend/webgpu/kernels/testing_dequantize.ts";
+import { dequantize } from "../testing/synth/weights.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { convertCheckpoint, type ConvertOptions, type ConvertReport } from "./convert.ts";
@@ -90,45 +90,11 @@ export class Written {
     return this.bytes.subarray(offset, offset + byteLength);
   }
 
-  /**
-   * Returns a tensor's dequantized values, decoded after the formats' descriptions: F32, BF16, F16, MXFP4,
-   * Q4_0, Q4_1, Q4_K, Q6_K or Q8_0.
-   */
+  /** Returns a tensor's dequantized values. */
   values(name: string): Float32Array {
-    const bytes = this.tensor(name).slice();
-    const { type } = this.gguf.tensors.get(name)!;
-    if (type === "F32") return new Float32Array(bytes.buffer);
-    if (type === "F16") return new Float32Array(new Float16Array(bytes.buffer));
-    if (type === "BF16") {
-      return new Float32Array(Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16).buffer);
-    }
-    if (type === "Q4_K" || type === "Q6_K") {
-      const [columns, rows] = this.gguf.tensors.get(name)!.shape;
-      return Float32Array.from(dequantize(type, bytes, rows * columns));
-    }
-    const decode = BLOCKS[type]!;
-    const out: number[] = [];
-    for (let at = 0; at < bytes.length; at += decode.bytes) {
-      const view = new DataView(bytes.buffer, at, decode.bytes);
-      for (let i = 0; i < 32; i++) out.push(decode.value(view, i));
-    }
-    return Float32Array.from(out);
+    const { type, shape } = this.gguf.tensors.get(name)!;
+    return Float32Array.from(
+      dequantize(type, this.tensor(name), shape.reduce((product, n) => product * n, 1)),
+    );
   }
 }
-
-interface BlockDecoder {
-  readonly bytes: number;
-  readonly value: (block: DataView, i: number) => number;
-}
-
-const nibble = (block: DataView, at: number, i: number) =>
-  block.getUint8(at + i % 16) >> (i < 16 ? 0 : 4) & 15;
-const SIGNED_E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
-
-/** Source: the block structs in ggml's ggml-common.h. */
-const BLOCKS: Readonly<Record<string, BlockDecoder>> = {
-  MXFP4: { bytes: 17, value: (b, i) => SIGNED_E2M1[nibble(b, 1, i)] * 2 ** (b.getUint8(0) - 127) },
-  Q4_0: { bytes: 18, value: (b, i) => (nibble(b, 2, i) - 8) * b.getFloat16(0, true) },
-  Q4_1: { bytes: 20, value: (b, i) => nibble(b, 4, i) * b.getFloat16(0, true) + b.getFloat16(2, true) },
-  Q8_0: { bytes: 34, value: (b, i) => b.getInt8(2 + i) * b.getFloat16(0, true) },
-};

@@ -1,12 +1,8 @@
 /** Measures kernels alone and compares them with the machine's limits (`deno task bench:kernels`). */
 import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "../bench/shell.ts";
 import { asTable, percent } from "../bench/table.ts";
+import { FORMATS } from "../engine/gguf/formats.ts";
 
-const FORMATS = [
-  ...["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"],
-  ...["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"],
-  ...["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "NVFP4"],
-].join(",");
 /** Gate and down matrices of Qwen3-0.6B, and the gate of Qwen3-1.7B. */
 const SHAPES = "3072x1024,1024x3072,6144x2048";
 const ROWS = "1,2,4,8,16,32,128,512";
@@ -60,7 +56,7 @@ await command("bench:kernels", HELP, async () => {
   const options = new Options(Deno.args, ["formats", "m", "shapes", "threads", "isa", "rounds"]);
   const cores = navigator.hardwareConcurrency;
   const settings = {
-    formats: options.text("formats") ?? FORMATS,
+    formats: options.text("formats") ?? Object.keys(FORMATS).join(","),
     m: options.counts("m", 4096, ROWS).join(","),
     shapes: options.text("shapes") ?? SHAPES,
     threads: [...new Set(options.counts("threads", 1024, `1,${cores}`))].join(","),

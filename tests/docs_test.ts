@@ -1,6 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
 import { describeSampling, LIMITS } from "../routes/core/fields.ts";
 import { IGNORED, REFUSED_NAMES } from "../routes/core/parameters.ts";
+import { GPU_TYPES, isGpuType } from "../engine/backend/webgpu/kernels/formats/registry.ts";
+import { FORMATS } from "../engine/gguf/formats.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
 import { SAMPLING_SETTINGS } from "../engine/mod.ts";
 import { dirname, fromFileUrl, join, relative } from "@std/path";
 
@@ -51,24 +54,19 @@ Deno.test("docs: the glossary has at most 40 terms, in alphabetical order", asyn
 });
 
 Deno.test("docs: API.md lists every sampling setting", async () => {
-  const path = join(ROOT, "docs/API.md");
-  const text = await Deno.readTextFile(path);
   const rows = [
     "| field | allowed | default | meaning |",
     "| --- | --- | --- | --- |",
     ...SAMPLING_SETTINGS.map(samplingRow),
   ];
-  const made = text.replace(
-    /^(<!-- sampling: .*\n)[^]*^(?=<!-- \/sampling)/m,
-    (_, begin) => `${begin}${rows.join("\n")}\n`,
+  await assertMade(
+    "docs/API.md",
+    /(?<=^<!-- sampling: .*\n)[^]*^(?=<!-- \/sampling)/m,
+    `${rows.join("\n")}\n`,
   );
-  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, made);
-  else assertEquals(text, made);
 });
 
 Deno.test("docs: API.md lists the parameters that are refused and ignored", async () => {
-  const path = join(ROOT, "docs/API.md");
-  const text = await Deno.readTextFile(path);
   const names = (list: readonly string[]) => list.map((name) => `\`${name}\``).join(", ");
   const rows = [
     "| what the server does | with |",
@@ -79,13 +77,32 @@ Deno.test("docs: API.md lists the parameters that are refused and ignored", asyn
     ...Object.entries(IGNORED).map(([subject, list]) => `| ignores (${subject}) | ${names(list)} |`),
     "| warns, or answers 400 with `--strict-parameters` | any other |",
   ];
-  const made = text.replace(
-    /^(<!-- parameters: .*\n)[^]*^(?=<!-- \/parameters)/m,
-    (_, begin) => `${begin}${rows.join("\n")}\n`,
+  await assertMade(
+    "docs/API.md",
+    /(?<=^<!-- parameters: .*\n)[^]*^(?=<!-- \/parameters)/m,
+    `${rows.join("\n")}\n`,
   );
-  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, made);
-  else assertEquals(text, made);
 });
+
+Deno.test("docs: MODELS.md lists the weight formats", async () => {
+  const cpu = Object.keys(FORMATS).filter((type) => !isGpuType(type as TensorType));
+  const types = `${GPU_TYPES.join(", ")}; on the CPU also ${cpu.join(", ")}`;
+  await assertMade(
+    "docs/MODELS.md",
+    /^\| weights \|.*/m,
+    `| weights | ${types}; in any mixture within a file |`,
+  );
+});
+
+/** Compares a part of a document with its source, or writes it if UPDATE_SNAPSHOTS is set. */
+async function assertMade(document: string, part: RegExp, made: string): Promise<void> {
+  const path = join(ROOT, document);
+  const text = await Deno.readTextFile(path);
+  assert(part.test(text), `${document} has no ${part}`);
+  const right = text.replace(part, () => made);
+  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, right);
+  else assertEquals(text, right);
+}
 
 function samplingRow([, setting]: typeof SAMPLING_SETTINGS[number]): string {
   const { kind, default: unset, llamaServer, api: { name, min = 0, max = 0 } } = setting;

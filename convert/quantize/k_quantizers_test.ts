@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
+import { dequantize } from "../../testing/synth/weights.ts";
 import { q4_k, q6_k } from "./k_quantizers.ts";
 import type { Quantizer } from "./quantizers.ts";
 

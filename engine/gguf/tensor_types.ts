@@ -9,8 +9,8 @@ export interface TensorTypeLayout {
   readonly bytes: number;
 }
 
-/** ggml's other type ids, so that errors can name them. Ids in neither table are unknown. */
-const UNSUPPORTED: ReadonlyMap<number, string> = new Map([
+/** More of ggml's type ids, so that errors can name them. FORMATS takes precedence. Ids in neither table are unknown. */
+const OTHERS: ReadonlyMap<number, string> = new Map([
   [4, "Q4_2 (removed from ggml)"],
   [5, "Q4_3 (removed from ggml)"],
   [9, "Q8_1"],
@@ -49,7 +49,7 @@ export function layoutOf(type: TensorType): TensorTypeLayout {
 
 /** Returns ggml's name of the type id, supported or not. */
 export function nameOfId(id: number): string {
-  return LAYOUTS.get(id)?.name ?? UNSUPPORTED.get(id) ?? "a type that ggml does not know";
+  return LAYOUTS.get(id)?.name ?? OTHERS.get(id) ?? "a type that ggml does not know";
 }
 
 /** Returns the bytes of `elements` consecutive values, which must be whole blocks. */

@@ -1,8 +1,7 @@
-import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
 import type { ValueType } from "../../engine/gguf/key_values.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { Random, seedOf } from "../random.ts";
-import { weights, withFactors } from "./weights.ts";
+import { dequantize, weights, withFactors } from "./weights.ts";
 
 type Scalar = number | boolean | string;
 type ScalarType = Exclude<ValueType, "ARRAY">;

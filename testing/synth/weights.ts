@@ -1,41 +1,150 @@
+/** Random weights of every format, and the plain definitions of the formats that kernels are compared with. */
+import type { GpuType } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Random } from "../random.ts";
 
-const SIGMA = 0.02;
+type Block = DataView;
+const u8 = (b: Block, at: number) => b.getUint8(at);
+const f16 = (b: Block, at: number) => b.getFloat16(at, true);
+/** Returns the nibble of column k where columns k and k + 16 share a byte. */
+const nibble = (b: Block, at: number, k: number) => u8(b, at + k % 16) >> (k < 16 ? 0 : 4) & 15;
+const bit = (b: Block, at: number, k: number) => u8(b, at + (k >> 3)) >> (k & 7) & 1;
+/** Returns the nibble of column k of 256 where 64 columns share 32 bytes. */
+const nibbleK = (b: Block, at: number, k: number) =>
+  u8(b, at + (k >> 6) * 32 + k % 32) >> (k % 64 < 32 ? 0 : 4) & 15;
+const twoBits = (b: Block, at: number, k: number) =>
+  u8(b, at + (k >> 7) * 32 + k % 32) >> 2 * (k % 128 >> 5) & 3;
 
-/**
- * Half floats of a block: their offset, and their value for a standard deviation of 1. A scale is 1 / the standard
- * deviation of uniformly random codes, and a min centres the codes.
- */
-interface Scales {
-  readonly halves: readonly (readonly [at: number, value: number])[];
+const IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
+function scaleMin(b: Block, j: number): [number, number] {
+  const p = (i: number) => u8(b, 4 + i);
+  if (j < 4) return [p(j) & 63, p(j + 4) & 63];
+  return [p(j + 4) & 15 | p(j - 4) >> 6 << 4, p(j + 4) >> 4 | p(j) >> 6 << 4];
+}
+
+function scale6(b: Block, at: number, j: number): number {
+  return (u8(b, at + j % 8) >> (j >> 3) * 4 & 15 | (u8(b, at + 8 + j % 4) >> (j >> 2) * 2 & 3) << 4) - 32;
+}
+
+function q6Code(b: Block, k: number): number {
+  const [half, run, i] = [k >> 7, k % 128 >> 5, k % 32];
+  const low = u8(b, 64 * half + run % 2 * 32 + i) >> 4 * (run >> 1) & 15;
+  return low | (u8(b, 128 + 32 * half + i) >> 2 * run & 3) << 4;
+}
+
+/** Facts about a format. */
+interface FormatFacts {
+  /** Returns column k of a block, as plainly as possible: kernels are compared with it. */
+  readonly value?: (b: Block, k: number) => number;
+  /**
+   * Half floats of a block: their offset, and their value for a standard deviation of 1. A scale is 1 / the standard
+   * deviation of uniformly random codes, and a min centres the codes.
+   */
+  readonly halves?: readonly (readonly [at: number, value: number])[];
   /** Quantizers write these scales with either sign. */
   readonly signed?: boolean;
 }
 
-const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
-  Q4_0: { halves: [[0, 1 / 4.61]], signed: true },
-  Q4_1: { halves: [[0, 1 / 4.61], [2, -7.5 / 4.61]] },
-  Q5_0: { halves: [[0, 1 / 9.23]], signed: true },
-  Q5_1: { halves: [[0, 1 / 9.23], [2, -15.5 / 9.23]] },
-  Q8_0: { halves: [[0, 1 / 73.9]] },
-  Q2_K: { halves: [[80, 1 / 13.9], [82, 1.5 / 13.9]] },
-  Q3_K: { halves: [[108, 1 / 43.3]], signed: true },
-  Q4_K: { halves: [[0, 1 / 258], [2, 7.5 / 258]] },
-  Q5_K: { halves: [[0, 1 / 527], [2, 15.5 / 527]] },
-  Q6_K: { halves: [[208, 1 / 1367]], signed: true },
-  IQ1_S: { halves: [[0, 1 / 7.19]] },
+/** `weights` draws the types without `halves` in its own way. */
+const FORMAT_FACTS: {
+  readonly [T in TensorType]: T extends GpuType ? FormatFacts & { value: unknown } : FormatFacts;
+} = {
+  F32: { value: (b) => b.getFloat32(0, true) },
+  F16: { value: (b) => f16(b, 0) },
+  Q4_0: { value: (b, k) => f16(b, 0) * (nibble(b, 2, k) - 8), halves: [[0, 1 / 4.61]], signed: true },
+  Q4_1: {
+    value: (b, k) => f16(b, 0) * nibble(b, 4, k) + f16(b, 2),
+    halves: [[0, 1 / 4.61], [2, -7.5 / 4.61]],
+  },
+  Q5_0: {
+    value: (b, k) => f16(b, 0) * ((nibble(b, 6, k) | bit(b, 2, k) << 4) - 16),
+    halves: [[0, 1 / 9.23]],
+    signed: true,
+  },
+  Q5_1: {
+    value: (b, k) => f16(b, 0) * (nibble(b, 8, k) | bit(b, 4, k) << 4) + f16(b, 2),
+    halves: [[0, 1 / 9.23], [2, -15.5 / 9.23]],
+  },
+  Q8_0: { value: (b, k) => f16(b, 0) * b.getInt8(2 + k), halves: [[0, 1 / 73.9]] },
+  Q2_K: {
+    value: (b, k) => {
+      const packed = u8(b, k >> 4);
+      return f16(b, 80) * (packed & 15) * twoBits(b, 16, k) - f16(b, 82) * (packed >> 4);
+    },
+    halves: [[80, 1 / 13.9], [82, 1.5 / 13.9]],
+  },
+  Q3_K: {
+    value: (b, k) => {
+      const code = (twoBits(b, 32, k) | (u8(b, k % 32) >> (k >> 5) & 1) << 2) - 4;
+      return f16(b, 108) * scale6(b, 96, k >> 4) * code;
+    },
+    halves: [[108, 1 / 43.3]],
+    signed: true,
+  },
+  Q4_K: {
+    value: (b, k) => {
+      const [scale, min] = scaleMin(b, k >> 5);
+      return f16(b, 0) * scale * nibbleK(b, 16, k) - f16(b, 2) * min;
+    },
+    halves: [[0, 1 / 258], [2, 7.5 / 258]],
+  },
+  Q5_K: {
+    value: (b, k) => {
+      const [scale, min] = scaleMin(b, k >> 5);
+      const code = nibbleK(b, 48, k) | (u8(b, 16 + k % 32) >> (k >> 5) & 1) << 4;
+      return f16(b, 0) * scale * code - f16(b, 2) * min;
+    },
+    halves: [[0, 1 / 527], [2, 15.5 / 527]],
+  },
+  Q6_K: {
+    value: (b, k) => f16(b, 208) * b.getInt8(192 + (k >> 4)) * (q6Code(b, k) - 32),
+    halves: [[208, 1 / 1367]],
+    signed: true,
+  },
   IQ2_XXS: { halves: [[0, 1 / 53.4]] },
   IQ2_XS: { halves: [[0, 1 / 55.7]] },
-  IQ2_S: { halves: [[0, 1 / 56.5]] },
   IQ3_XXS: { halves: [[0, 1 / 143]] },
+  IQ1_S: { halves: [[0, 1 / 7.19]] },
+  IQ4_NL: { value: (b, k) => f16(b, 0) * IQ4[nibble(b, 2, k)], halves: [[0, 1 / 67.4]], signed: true },
   IQ3_S: { halves: [[0, 1 / 140]] },
-  IQ4_NL: { halves: [[0, 1 / 67.4]], signed: true },
-  IQ4_XS: { halves: [[0, 1 / 1247]], signed: true },
+  IQ2_S: { halves: [[0, 1 / 56.5]] },
+  IQ4_XS: {
+    value: (b, k) => {
+      const j = k >> 5;
+      const scale = u8(b, 4 + (j >> 1)) >> (j & 1) * 4 & 15 | (u8(b, 2 + (j >> 2)) >> (j & 3) * 2 & 3) << 4;
+      return f16(b, 0) * (scale - 32) * IQ4[nibble(b, 8 + 16 * j, k % 32)];
+    },
+    halves: [[0, 1 / 1247]],
+    signed: true,
+  },
+  IQ1_M: {},
+  BF16: {
+    value: (b) => {
+      const wide = new DataView(new ArrayBuffer(4));
+      wide.setUint32(0, b.getUint16(0, true) << 16);
+      return wide.getFloat32(0);
+    },
+  },
   TQ1_0: { halves: [[52, 1 / 0.817]] },
   TQ2_0: { halves: [[64, 1 / 0.707]] },
+  MXFP4: { value: (b, k) => 2 ** (u8(b, 0) - 127) * E2M1[nibble(b, 1, k)] },
+  NVFP4: {},
 };
+
+/** Returns `count` values of a type in float64. */
+export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
+  const { elements, bytes: size } = layoutOf(type);
+  return Float64Array.from({ length: count }, (_, i) => {
+    const at = bytes.byteOffset + Math.floor(i / elements) * size;
+    return FORMAT_FACTS[type].value!(new DataView(bytes.buffer, at, size), i % elements);
+  });
+}
+
+const SIGMA = 0.02;
+
 /** The scale of IQ1_M, which is stored in four parts. */
 const IQ1_M_SCALE = 1 / 7.2;
 
@@ -80,9 +189,9 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
     if (type === "TQ2_0") {
       for (let i = 0; i < 64; i++) bytes[block + i] &= ~(bytes[block + i] << 1 & 0xaa);
     }
-    const { halves, signed } = SCALES[type]!;
+    const { halves, signed } = FORMAT_FACTS[type];
     const scale = SIGMA * (0.7 + 0.6 * random.unit()) * (signed && random.below(2) ? -1 : 1);
-    for (const [at, value] of halves) view.setFloat16(block + at, scale * value, true);
+    for (const [at, value] of halves!) view.setFloat16(block + at, scale * value, true);
   }
   return bytes;
 }

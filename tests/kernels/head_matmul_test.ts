@@ -1,6 +1,5 @@
 /** Per-head matrices on the kernels: against float64, with columns that are kept beside the products and columns that are dropped. */
 import { assert } from "@std/assert";
-import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
 import { PlanBuilder } from "../../engine/plan/builder.ts";
@@ -12,7 +11,7 @@ import { rmsNorm } from "../../engine/plan/ops/rms_norm.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
 import { instructionSets, KernelModel, shuffledBlocks, type Wanted } from "../../testing/kernel_model.ts";
 import { Random, seedOf } from "../../testing/random.ts";
-import { weights } from "../../testing/synth/weights.ts";
+import { dequantize, weights } from "../../testing/synth/weights.ts";
 import { multiply } from "./exact_activations.ts";
 
 const VOCABULARY = 96;

@@ -1,4 +1,4 @@
-import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
+import { dequantize } from "../../testing/synth/weights.ts";
 import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
 
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;

@@ -4,7 +4,7 @@ import { fullTier } from "../../../../testing/tier.ts";
 import { GPU_TYPES } from "./formats/registry.ts";
 import { defaultTuning, embedKernel, matMulKernels, neededFor } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
-import { dequantize } from "./testing_dequantize.ts";
+import { dequantize } from "../../../../testing/synth/weights.ts";
 import {
   adversarial,
   COLUMNS,

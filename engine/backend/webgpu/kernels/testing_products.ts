@@ -4,7 +4,7 @@ import { weights } from "../../../../testing/synth/synth.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { multiply, type Product, type TestDevice } from "./testing.ts";
 import { matMulKernels } from "./matmul.ts";
-import { dequantize } from "./testing_dequantize.ts";
+import { dequantize } from "../../../../testing/synth/weights.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { MatMulSpec, Tuning } from "./types.ts";
 

@@ -18,22 +18,8 @@ import { Q5_K } from "./q5_k.ts";
 import { Q6_K } from "./q6_k.ts";
 import { Q8_0 } from "./q8_0.ts";
 
-/** Types that only the CPU computes with. */
-type CpuType =
-  | "IQ1_M"
-  | "IQ1_S"
-  | "IQ2_S"
-  | "IQ2_XS"
-  | "IQ2_XXS"
-  | "IQ3_S"
-  | "IQ3_XXS"
-  | "NVFP4"
-  | "TQ1_0"
-  | "TQ2_0";
-
-export type GpuType = Exclude<TensorType, CpuType>;
-
-export const GPU_FORMATS: Readonly<Record<GpuType, WeightFormat>> = {
+/** By type. The CPU alone computes with the other types. */
+export const GPU_FORMATS = {
   F32,
   F16,
   Q4_0,
@@ -50,7 +36,9 @@ export const GPU_FORMATS: Readonly<Record<GpuType, WeightFormat>> = {
   IQ4_XS,
   BF16,
   MXFP4,
-};
+} as const satisfies Partial<Record<TensorType, WeightFormat>>;
+
+export type GpuType = keyof typeof GPU_FORMATS;
 
 export const GPU_TYPES: readonly GpuType[] = Object.keys(GPU_FORMATS) as GpuType[];
 
