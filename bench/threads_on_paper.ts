@@ -23,7 +23,7 @@ export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4, logits: 1.2 
 /** Nanoseconds of a barrier: a base, plus an amount for each thread. */
 export const BARRIER = { base: 400, thread: 25 };
 /** Nanoseconds of each thread to prepare a block of 32 columns of a row for products (`prepare`). */
-export const PREPARE = 0.5;
+const PREPARE = 0.5;
 
 /** Constants of the kernels with AVX-512 and VNNI. A test compares them with the sources. */
 export const KERNELS = {

@@ -4,7 +4,7 @@ import { shipped } from "../package.ts";
 import { libraryFile, type LibraryName } from "./names.ts";
 
 /** Cargo's profiles in search order: `release` has every instruction set, `serving` only this machine's. */
-export const PROFILES = ["release", "serving"] as const;
+const PROFILES = ["release", "serving"] as const;
 export type Profile = typeof PROFILES[number];
 
 /** Entries of a crate's folder that do not affect its library. */

@@ -143,7 +143,7 @@ function sha256Of(etag: string | null): string | undefined {
 }
 
 /** Returns why the connection failed, without the address, which may contain a signature. */
-export function networkReason(error: unknown): string {
+function networkReason(error: unknown): string {
   if (!(error instanceof Error)) return "the connection failed";
   let cause: unknown = error;
   while (cause instanceof Error && cause.cause instanceof Error) cause = cause.cause;

@@ -19,7 +19,7 @@ export interface FileRecord {
 }
 
 /** The states in which a batch can end. */
-export const ENDED_STATUSES = ["completed", "failed", "expired", "cancelled"] as const;
+const ENDED_STATUSES = ["completed", "failed", "expired", "cancelled"] as const;
 export type EndedStatus = typeof ENDED_STATUSES[number];
 export type BatchStatus = EndedStatus | "validating" | "in_progress" | "finalizing" | "cancelling";
 

@@ -138,7 +138,7 @@ function operationsOf({ paths }: Document) {
 }
 
 /** Returns a pattern for the whole numbers from 0 to `last`, in decimal digits. */
-export function upTo(last: number): RegExp {
+function upTo(last: number): RegExp {
   const digits = String(last);
   const ranges = Array.from(digits, (digit, i) => {
     const rest = `[0-9]{${digits.length - i - 1}}`;

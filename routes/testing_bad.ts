@@ -26,7 +26,7 @@ export function notInt(min: number, max: number): string[] {
   ];
 }
 
-export function notBetween(min: number, max: number): string[] {
+function notBetween(min: number, max: number): string[] {
   return [...notNumbers, String(min - 0.001), String(max + 0.001), "-1e300", "1e300"];
 }
 

@@ -47,7 +47,7 @@ export const CHAT_COMMANDS: Readonly<Record<string, ChatCommand>> = {
   "/bye": { help: "leave, as Ctrl-D and two Ctrl-C do" },
 };
 
-export const COMMAND_HELP = Object.entries(CHAT_COMMANDS)
+const COMMAND_HELP = Object.entries(CHAT_COMMANDS)
   .map(([name, { takes, help }]) => helpEntry(`  ${takes === undefined ? name : `${name} ${takes}`}`, help))
   .join("");
 

@@ -14,7 +14,7 @@ const CONFIG = fromFileUrl(shipped("deno.json"));
  * Environment variable that marks a child. The child ends when its standard input closes, because its parent
  * is then gone.
  */
-export const SUPERVISED = "COMPY_SUPERVISED";
+const SUPERVISED = "COMPY_SUPERVISED";
 
 /** A child that ends sooner than this after it was ready counts as failed at the start. */
 const ALIVE_MS = 1000;

@@ -10,7 +10,7 @@ const MAX_TEXT_BYTES = 64 * 2 ** 20;
 const SILENCE_MS = 2000;
 
 /** Names standard input in `--file` and as the text. */
-export const STDIN = "-";
+const STDIN = "-";
 
 /** A source of bytes: an open file or standard input. */
 export interface ByteSource {
@@ -24,7 +24,7 @@ export interface StandardInput extends ByteSource {
 }
 
 /** Returns this process's standard input. */
-export function standardInput(): StandardInput {
+function standardInput(): StandardInput {
   return { isSent: isSent(), read: (buffer) => Deno.stdin.read(buffer) };
 }
 

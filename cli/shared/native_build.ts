@@ -28,7 +28,7 @@ exec "$@" </dev/null 3<&-`;
  * Returns the libraries to build for a command with this backend. Only a checkout that uses its own libraries
  * builds any.
  */
-export function librariesToBuild(backend: BackendName | undefined): LibraryName[] {
+function librariesToBuild(backend: BackendName | undefined): LibraryName[] {
   if (!FROM_SOURCE || namedLibrary() !== undefined) return [];
   const needsKernels = backend !== "wasm" && backend !== "webgpu";
   return (needsKernels ? [KERNELS, GRAMMARS] : [GRAMMARS]).filter((library) => !isBuilt(library));

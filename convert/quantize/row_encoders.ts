@@ -174,7 +174,7 @@ function quantizeBlocks(
 }
 
 /** Returns the rows' dequantized values. */
-export function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
+function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
   switch (source.kind) {
     case "MXFP4":
       return restoreMxfp4(source, rows);

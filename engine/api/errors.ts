@@ -52,7 +52,7 @@ export type Wording = readonly (string | Settings)[];
 export type Words = (settings: Settings) => string;
 
 /** Words settings as options of the library, for example `parallel: 1, backend: "cpu"`. */
-export const asOptions: Words = (settings) =>
+const asOptions: Words = (settings) =>
   Object.entries(settings).map(([name, value]) => {
     if (name === "library") return "COMPY_LIBRARY"; // no option of the library
     if (value === null) return `leave out ${name}`;

@@ -108,7 +108,7 @@ const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LETTERS = 24;
 
 /** Returns `call_` and 24 random letters, unique in practice. */
-export function newCallId(): string {
+function newCallId(): string {
   const draws = crypto.getRandomValues(new Uint32Array(ID_LETTERS));
   return "call_" + Array.from(draws, (draw) => LETTERS[draw % LETTERS.length]).join("");
 }

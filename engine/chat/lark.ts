@@ -76,6 +76,6 @@ export function oneOf(expressions: readonly string[]): string {
 }
 
 /** Escapes the text for a regular expression between slashes. */
-export function escapeRegex(text: string): string {
+function escapeRegex(text: string): string {
   return text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, "\\$&").replaceAll("\n", "\\n");
 }

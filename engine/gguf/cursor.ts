@@ -14,7 +14,7 @@ export interface ReadableBytes {
  */
 export const MAX_HEADER_BYTES = 64 * 1024 * 1024;
 /** Limit for a string value. The longest in published files are chat templates of about 20 KB. */
-export const MAX_STRING_BYTES = 16 * 1024 * 1024;
+const MAX_STRING_BYTES = 16 * 1024 * 1024;
 const WINDOW_BYTES = 1024 * 1024;
 const BATCH_STRINGS = 4096;
 const BATCH_BYTES = 64 * 1024;

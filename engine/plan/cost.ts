@@ -91,7 +91,7 @@ function contextBytes({ kv }: Plan, op: PlanOp): number {
 }
 
 /** Returns the packed bytes of experts that a step of `rows` rows reads, if each expert is equally likely. */
-export function expertBytes({ experts }: Pick<PlanCost, "experts">, rows: number): number {
+function expertBytes({ experts }: Pick<PlanCost, "experts">, rows: number): number {
   return experts.reduce((sum, { bytes, ...choice }) => sum + bytes * shareRead(choice, rows), 0);
 }
 

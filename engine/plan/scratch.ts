@@ -25,7 +25,7 @@ export function bufferBytes(buffer: PlanBuffer, rows: number): number {
  * Returns the rows to allocate for a buffer. Each row of a step may be a sequence to pool. Each expert's rows
  * start on a new tile, of at most ROUND rows.
  */
-export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
+function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
   if (rows === "step" || rows === "pools") return maxRows;
   if (rows === "logits") return maxLogitRows;
   const chosen = maxRows * rows.used;

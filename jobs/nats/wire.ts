@@ -24,7 +24,7 @@ export const WORK_SUBJECTS = "compy.batch.work.>";
 export const RUNS_SUBJECT = "compy.batch.runs";
 
 /** Maximum bytes of a line's request. A line has at most 16 MiB, but rewriting its numbers can make it longer. */
-export const MAX_REQUEST_BYTES = 128 * 1024 * 1024;
+const MAX_REQUEST_BYTES = 128 * 1024 * 1024;
 /** Maximum bytes of a line's answer. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Bytes reserved for a message's head. */

@@ -19,11 +19,11 @@ export interface LiveStatus {
   readonly remaining: number | null;
 }
 
-export function statusPath(output: string): string {
+function statusPath(output: string): string {
   return `${output}.status`;
 }
 
-export function cancelPath(output: string): string {
+function cancelPath(output: string): string {
   return `${output}.cancel`;
 }
 

@@ -34,7 +34,7 @@ export const RETRY_AGAIN =
   "The answers of the job are as they were: when the disk can be trusted, run the same retry-errors command again";
 
 /** Returns the paths of the job that retries the failed lines of `output`. */
-export function retryFiles({ output }: JobFiles): JobFiles {
+function retryFiles({ output }: JobFiles): JobFiles {
   return {
     input: `${output}.retry-in`,
     output: `${output}.retry`,

@@ -34,7 +34,7 @@ interface Fields {
 }
 
 /** Returns `keep_alive` in milliseconds, or undefined for the server's setting. */
-export function keepMsOf({ keep_alive: given }: Fields): number | undefined {
+function keepMsOf({ keep_alive: given }: Fields): number | undefined {
   if (given === undefined || given === null) return undefined;
   const text = String(given);
   if (text.startsWith("-")) return Infinity;

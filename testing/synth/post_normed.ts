@@ -36,7 +36,7 @@ interface Gemma3Shape extends DecoderShape {
 }
 
 /** Writes Gemma 2's and 3's keys about scaled positions and softcaps. */
-export function writeGemmaKeys(file: SynthFile, { factor, softcaps }: Gemma3Shape): void {
+function writeGemmaKeys(file: SynthFile, { factor, softcaps }: Gemma3Shape): void {
   if (factor) {
     file.key("rope.scaling.type", "STRING", "linear");
     file.key("rope.scaling.factor", "FLOAT32", factor);

@@ -55,7 +55,7 @@ export const QWEN35: SynthModel<DeltaShape> = {
 };
 
 /** Writes the hybrid's keys and tensors. `feedForward` writes each layer's feed-forward block. */
-export function writeHybrid(
+function writeHybrid(
   file: SynthFile,
   shape: DeltaShape,
   more: Readonly<Record<string, number>>,

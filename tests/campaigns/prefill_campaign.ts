@@ -22,7 +22,7 @@ export interface PrefillCampaign {
 }
 
 /** Returns the medians of milliseconds to the first token, with the cache and without. */
-export async function prefillAndAsk({ model, documents, tokens, kills, bytes }: PrefillCampaign) {
+async function prefillAndAsk({ model, documents, tokens, kills, bytes }: PrefillCampaign) {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const prompts = Array.from({ length: documents }, (_, i) => text(tokens, 1000 + i));

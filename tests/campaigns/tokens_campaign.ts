@@ -26,7 +26,7 @@ export interface TokenFigures {
 }
 
 /** Encodes `count` texts with a file's vocabulary here and in llama.cpp. */
-export async function compareTokens(
+async function compareTokens(
   path: string,
   peer: string,
   count: number,
@@ -64,7 +64,7 @@ export async function compareTokens(
  * Returns a byte-level vocabulary in which any two bytes merge, in a random order. Almost every split between two bytes
  * then changes the ids.
  */
-export function pairVocabulary(pre: string): Uint8Array<ArrayBuffer> {
+function pairVocabulary(pre: string): Uint8Array<ArrayBuffer> {
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
   const pairs = bytes.flatMap((left) => bytes.map((right) => [left, right]));
   const random = randomIntegers(5);

@@ -11,7 +11,7 @@ const BUNDLE = "llama/gitRelease.bundle";
 const FOLDER = "models/templates";
 /** PyPI's `guidance` has Phi-4-mini's template as a string in its source. */
 const GUIDANCE = { package: "guidance==0.3.1", file: "guidance/chat.py", name: "phi_4_mini_template" };
-export const PHI = "Phi-4-mini";
+const PHI = "Phi-4-mini";
 
 /** A template and its test case. */
 export interface RealTemplate {

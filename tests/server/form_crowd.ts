@@ -90,7 +90,7 @@ const TOOLS = [
 ];
 
 /** One random request. */
-export function randomAsk(random: () => number): Ask {
+function randomAsk(random: () => number): Ask {
   const below = (limit: number) => Math.floor(random() * limit);
   const oneOf = <T>(values: readonly T[]) => values[below(values.length)];
   const chat = random() < 0.5;

@@ -59,7 +59,7 @@ const FORMS: readonly Pick<Request, "guided_regex" | "json_schema">[] = [
 ];
 
 /** Memory for any two of the models, but never three. */
-export async function roomForTwo(files: readonly string[]): Promise<number> {
+async function roomForTwo(files: readonly string[]): Promise<number> {
   const all = await Promise.all(files.map(async (model) => {
     const { memory } = await measureModel({ model, contextLength: CONTEXT, parallel: PARALLEL });
     return memory.weights + memory.kv + memory.states + memory.activations;

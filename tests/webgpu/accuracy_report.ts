@@ -9,7 +9,7 @@ export const CPU = "CPU";
 export const EXACT = "CPU in F32";
 
 /** Gates for the GPU's predictions over a text. */
-export const TEXT_GATES = { meanKl: 2e-4, top1: 0.995, perplexity: 1e-3 };
+const TEXT_GATES = { meanKl: 2e-4, top1: 0.995, perplexity: 1e-3 };
 
 /** The error of products of one format. */
 export interface ProductRow {

@@ -6,7 +6,7 @@ import { run } from "./run.ts";
 export const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];
 
 /** The glibc of Ubuntu 20.04 and Debian 11. */
-export const OLDEST_GLIBC = "2.31";
+const OLDEST_GLIBC = "2.31";
 /** A linker that can link against any glibc version, and its wrapper for cargo; both from PyPI. */
 const ZIG = ["ziglang==0.17.1", "cargo-zigbuild==0.24.0"];
 

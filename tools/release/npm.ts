@@ -101,7 +101,7 @@ function versions({ imports }: DenoJson, packages: Iterable<string>): Record<str
 }
 
 /** Writes the package of this machine's platform, with the libraries in the folder `libraries`. */
-export async function writePlatformPackage(root: string, libraries: string, folder: string): Promise<void> {
+async function writePlatformPackage(root: string, libraries: string, folder: string): Promise<void> {
   const { os, cpu } = thisPlatform();
   await copy(root, folder, "LICENSE");
   const files = LIBRARIES.map(({ name }) => libraryFile(name));

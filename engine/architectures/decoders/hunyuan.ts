@@ -15,7 +15,7 @@ export const HUNYUAN_NORMS = {
 };
 
 /** The dense models. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
-export const HUNYUAN_DENSE: Family = {
+const HUNYUAN_DENSE: Family = {
   architecture: "hunyuan-dense",
   traits: LAYERS,
   checkpoints: {

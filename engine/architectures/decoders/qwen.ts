@@ -7,7 +7,7 @@ import { readSections } from "../parts/rope_sections.ts";
 export const QKV_BIASES = ["attn_q", "attn_k", "attn_v"];
 
 /** Qwen2 and Qwen2.5. */
-export const QWEN2: Family = {
+const QWEN2: Family = {
   architecture: "qwen2",
   traits: { biases: QKV_BIASES },
   checkpoints: { qwen2: {} },

@@ -18,7 +18,7 @@ export interface SharedExperts extends ExpertHparams {
 }
 
 /** Limit for the shared experts' width. */
-export const MAX_SHARED_WIDTH = 1_048_576;
+const MAX_SHARED_WIDTH = 1_048_576;
 
 /** Returns the shared experts' width together: the file's count times `each`. */
 export function countedWidth(keys: ArchitectureKeys, each: number): number {

@@ -18,7 +18,7 @@ export interface KvShape {
 const SCALED = 32;
 
 /** Returns the words of eight values in a unit. */
-export function unitWords(type: KvType): number {
+function unitWords(type: KvType): number {
   return type === "f16" ? 1 : SCALED / 8;
 }
 
@@ -86,7 +86,7 @@ fn halves_of(codes: vec2<u32>, scale: f32) -> vec4<u32> {
 }
 
 /** Expression for word k of a unit, eight halves. */
-export function unitWord({ kv }: KvShape, unit: string, k: number): string {
+function unitWord({ kv }: KvShape, unit: string, k: number): string {
   if (kv === "f16") return unit;
   return `halves_of(${unit}.${k < 2 ? "low" : "high"}.${k % 2 === 0 ? "xy" : "zw"}, ${unit}.scale)`;
 }

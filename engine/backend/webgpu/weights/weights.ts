@@ -32,7 +32,7 @@ const SHARD_ROWS = 64;
  * Returns the rows of a shard such that no plane exceeds `bindingBytes`. With `paired`, gate and up count
  * together.
  */
-export function shardRows(rowBytes: readonly number[], paired: boolean, bindingBytes: number): number {
+function shardRows(rowBytes: readonly number[], paired: boolean, bindingBytes: number): number {
   const widest = Math.max(...rowBytes) * (paired ? 2 : 1);
   const rows = Math.floor(bindingBytes / widest);
   return rows > SHARD_ROWS ? rows - rows % SHARD_ROWS : rows;
