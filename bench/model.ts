@@ -4,20 +4,17 @@ import {
   type Arithmetic,
   type Backend,
   type BackendName,
-  type CompileOptions,
-  KV_WORDS,
   type KvType,
 } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend, type PrepareOptions } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
-import { freeMemory } from "../engine/load/free_memory.ts";
 import { describeModel } from "../engine/load/describe.ts";
-import { megabytes, shortage, totalOf } from "../engine/load/memory_error.ts";
-import { MAX_ROWS, memoryOf } from "../engine/load/size.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
 import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import { isEncoder, kvBytesPerToken, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
+import { checkMemory } from "./memory.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
 import {
   decodeSample,
@@ -105,6 +102,11 @@ const DECODE_SAMPLES = 5;
 const LONG_SAMPLES = 3;
 /** Prompts that are prefilled together: their number, and the tokens of each. */
 const TOGETHER = { sequences: 16, tokens: 128 };
+/** Names the settings of the measured memory in messages. */
+const SETTINGS = {
+  all: "--pp, --tg, --npl and --context",
+  less: "fewer sequences (--npl) or tokens (--pp, --tg, --context)",
+};
 
 /**
  * Measures how fast a model is computed, without HTTP, scheduling or sampling, and the share of the machine's limits
@@ -120,7 +122,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const shape = shapeOf(plan, options);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
   const size = sizeOf(plan, shape, longest, options);
-  checkMemory(plan, size, (await described.weightBytes()).all, options);
+  checkMemory(plan, size, { ...options, weights: (await described.weightBytes()).all }, SETTINGS);
   const { backend, choice } = await prepareBackend(described.file, plan, size, options);
   const loadMs = performance.now() - start;
   try {
@@ -277,27 +279,6 @@ async function measureDecode(
     }
   }
   return samples;
-}
-
-/** Throws MemoryError, as serving does, if the weights and the measured sequences do not fit into free memory. */
-function checkMemory(plan: Plan, size: CompileOptions, weights: number, options: BenchOptions): void {
-  const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
-  if (free === undefined) return;
-  const needs = {
-    ...memoryOf(plan, size),
-    weights,
-    kvNote: [`--pp, --tg, --npl and --context, in ${KV_WORDS[plan.kv.type]}`],
-  };
-  if (totalOf(needs) <= free) return;
-  const fixed = needs.weights + needs.activations;
-  const fits = fixed < free
-    ? [
-      `fewer sequences (--npl) or tokens (--pp, --tg, --context): ${
-        megabytes(free - fixed)
-      } are left for them`,
-    ]
-    : [];
-  throw shortage(needs, { free }, fits);
 }
 
 /** Measures many prompts together, and one prompt as long as all of them, in turn. */

@@ -2,6 +2,7 @@ import {
   type Backend,
   greedyRequest,
   KV_BLOCK_TOKENS,
+  type LogitsRequest,
   type StepInput,
   type StepSequence,
 } from "../engine/backend/backend.ts";
@@ -42,6 +43,11 @@ export class Steps {
       sequences: [this.#part(sequence, 0, length, cached)],
       logits: last ? [greedyRequest(length - 1)] : [],
     };
+  }
+
+  /** Returns the step for tokens `from` to `to` of a text, which is the first sequence, with these logits. */
+  textStep(text: Int32Array, from: number, to: number, logits: readonly LogitsRequest[]): StepInput {
+    return { tokens: text.subarray(from, to), sequences: [this.#part(0, 0, to - from, from)], logits };
   }
 
   /**

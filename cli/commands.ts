@@ -52,6 +52,10 @@ export const COMMANDS: Commands = {
     summary: "measure how fast a model runs on this machine",
     load: async () => (await import("./bench.ts")).benchCommand,
   },
+  perplexity: {
+    summary: "measure how well a model predicts a text, and its KL divergence from another model",
+    load: async () => (await import("./perplexity.ts")).perplexityCommand,
+  },
   completions: {
     summary: "print shell completions for compy",
     load: async () => {

@@ -78,7 +78,7 @@ function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer)
     );
   }
   for (let token = 0; token < common; token++) {
-    if (isSame(token, drafting, drafted)) continue;
+    if (isSameToken(token, drafting, drafted)) continue;
     const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
     throw cannotDraft(path, `token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
   }
@@ -94,7 +94,8 @@ function cannotDraft(path: string, reason: string): EngineError {
   ]);
 }
 
-function isSame(token: number, one: Tokenizer, other: Tokenizer): boolean {
+/** Whether a token has the same bytes and the same kind in both vocabularies. */
+export function isSameToken(token: number, one: Tokenizer, other: Tokenizer): boolean {
   const [its, ours] = [one.bytes(token), other.bytes(token)];
   return one.isControl(token) === other.isControl(token) && its.length === ours.length &&
     its.every((byte, i) => byte === ours[i]);

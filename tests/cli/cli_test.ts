@@ -13,6 +13,7 @@ const COMMANDS = [
   "inspect",
   "convert",
   "bench",
+  "perplexity",
   "embed",
   "doctor",
   "pull",
@@ -134,6 +135,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["serve here", `Found "here", which belongs to no option`],
   ["tokenize", "Give one of --text and --file (got neither)"],
   ["bench --npl 1,0", "--npl must be whole numbers from 1 to 1024, with commas between them"],
+  ["perplexity", "Give the text: --file FILE"],
   ["inspect --model=", "--model needs a value"],
   ["embed", "TEXTS.jsonl is missing"],
   ["embed a.jsonl", "Give the file to write: --out FILE.npy or FILE.jsonl"],
@@ -374,6 +376,32 @@ Deno.test("cli: tokenize accepts text or a file without weights", async () => {
       "--json",
     ], folder);
     assertEquals([code, stdout], [0, '{"tokens":[4,3]}\n']);
+  });
+});
+
+Deno.test("cli: perplexity scores a text, also against another model", async () => {
+  await withFolder(async (folder) => {
+    const file = join(folder, "text.txt");
+    await Deno.writeTextFile(file, "Kate the fairy heard him. ".repeat(20));
+    const args = [
+      "perplexity",
+      "--file",
+      file,
+      "--ctx",
+      "32",
+      "--chunks",
+      "2",
+      "--against",
+      "models/demo.gguf",
+    ];
+    const report = await runJson(...args);
+    assertEquals([report.model, report.kv_type, report.ctx, report.tokens], ["demo", "f16", 32, 30]);
+    assert(Math.abs(report.against.divergence.value) < 1e-12);
+    assertEquals(report.perplexity.value, Math.exp(report.nll.value));
+    const { code, stdout, stderr } = await run(args);
+    assertEquals([code, stderr], [0, ""]);
+    assertMatch(stdout, /\n2 chunks of 32 tokens, 30 tokens scored\n\nperplexity \d+\.\d{4} ± \d+\.\d{4}\n/);
+    assertMatch(stdout, /\nagainst demo\n(.*\n)*same top token +100\.000 % ± 0\.000 %\n/);
   });
 });
 
