@@ -90,8 +90,10 @@ export async function measurePerplexity(options: PerplexityOptions): Promise<Per
   for (const chunk of chunks) {
     const scored = await scoreChunk(chunk, scorer, reference, signal);
     if (!scored) break;
-    scores.push(...scored);
-    sum += scored.reduce((sum, { nll }) => sum + nll, 0);
+    for (const score of scored) {
+      scores.push(score);
+      sum += score.nll;
+    }
     onChunk(++done, chunks.length, Math.exp(sum / scores.length));
   }
   const nlls = scores.map(({ nll }) => nll);
