@@ -123,7 +123,7 @@ function asJson(
 function describe(report: PerplexityReport): string {
   const { model, backend, choice, kvType, chunkTokens, chunks, tokens, perplexity, against } = report;
   return `${model}: ${describeBackend(backend, choice)}; KV cache in ${KV_WORDS[kvType]}\n` +
-    `${chunks} chunks of ${chunkTokens} tokens, ${tokens} tokens scored\n\n` +
+    `chunks of ${chunkTokens} tokens: ${chunks}, with ${tokens} scored tokens\n\n` +
     `perplexity ${written(perplexity)}\n` +
     (against ? `\n${comparison(against)}` : "");
 }
