@@ -51,7 +51,8 @@ left out. If the model's file asks for BOS, BOS replaces the first token of each
 scored. Perplexity is e to the mean negative log-likelihood; ± is the standard error.
 
 With --against, the other model is the reference: divergence is the sum of p(reference) × ln(p(reference) / p(model)) over the whole
-vocabulary. All logits are then computed again from unrounded activations, which takes several times as long.
+vocabulary. All logits are then computed again from unrounded activations. This takes several times as long and moves the
+perplexity a little (by 0.06 % for a model of 135M parameters in Q4_1).
 Ctrl-C ends the measurement and prints the figures of the complete chunks.
 Exit code: 0 done, 1 failed or interrupted, 2 wrong usage.
 

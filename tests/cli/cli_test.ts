@@ -400,7 +400,10 @@ Deno.test("cli: perplexity scores a text, also against another model", async () 
     assertEquals(report.perplexity.value, Math.exp(report.nll.value));
     const { code, stdout, stderr } = await run(args);
     assertEquals([code, stderr], [0, ""]);
-    assertMatch(stdout, /\nchunks of 32 tokens: 2, with 30 scored tokens\n\nperplexity \d+\.\d{4} ± \d+\.\d{4}\n/);
+    assertMatch(
+      stdout,
+      /\nchunks of 32 tokens: 2, with 30 scored tokens\n\nperplexity \d+\.\d{4} ± \d+\.\d{4}\n/,
+    );
     assertMatch(stdout, /\nagainst demo\n(.*\n)*same top token +100\.000 % ± 0\.000 %\n/);
   });
 });
