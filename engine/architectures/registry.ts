@@ -24,6 +24,7 @@ import { decoderOf } from "./family.ts";
 import { FALCON_H1 } from "./hybrids/falcon_h1.ts";
 import { GRANITEHYBRID } from "./hybrids/granitehybrid.ts";
 import { LFM2, LFM2MOE } from "./hybrids/lfm2.ts";
+import { MAMBA2 } from "./hybrids/mamba2.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./hybrids/nemotron_h.ts";
 import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
@@ -53,6 +54,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   lfm2moe: LFM2MOE,
   granitehybrid: GRANITEHYBRID,
   "falcon-h1": FALCON_H1,
+  mamba2: MAMBA2,
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
 };

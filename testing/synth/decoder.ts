@@ -173,7 +173,10 @@ export function writeReals(
 }
 
 /** Writes the embedding, the output matrix if there is one, and the norm before it. */
-export function writeEnds(file: SynthFile, { embedding, vocabulary, untied }: DecoderShape): void {
+export function writeEnds(
+  file: SynthFile,
+  { embedding, vocabulary, untied }: Pick<DecoderShape, "embedding" | "vocabulary" | "untied">,
+): void {
   file.matrix("token_embd", embedding, vocabulary);
   if (untied) file.matrix("output", embedding, vocabulary);
   // Spreads the logits, so that most greedy choices are clear.

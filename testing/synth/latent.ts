@@ -109,9 +109,8 @@ export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
 function write(file: SynthFile, shape: LatentShape): void {
   const { embedding, layers, experts, leadingDense } = shape;
   writeKeys(file, shape);
-  const headDim = shape.rank + shape.rotated;
   writeReals(file, shape);
-  writeEnds(file, { ...shape, kvHeads: 1, headDim });
+  writeEnds(file, shape);
   for (let layer = 0; layer < layers; layer++) {
     const block = `blk.${layer}`;
     file.vector(`${block}.attn_norm.weight`, embedding);

@@ -14,7 +14,7 @@ import {
   writeSharedExpert,
   writeUngatedExperts,
 } from "./decoder.ts";
-import { type SynthModel, TINY } from "./model.ts";
+import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 import { type Multipliers, writeMultipliers } from "./granite.ts";
 
@@ -103,6 +103,38 @@ export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   },
   real: { "granite-4.0-h-tiny": GRANITE_4_TINY },
   write: writeGranite,
+};
+
+/** Mamba2 in every layer, no attention and no feed-forward blocks. */
+export const MAMBA2: SynthModel<Dimensions & { readonly mamba: MambaShape }> = {
+  tiny: { ...TINY, feedForward: 0, mamba: { heads: 16, headDim: 32, groups: 2, stateSize: 48 } },
+  real: {
+    "mamba2-130m": {
+      embedding: 768,
+      feedForward: 0,
+      layers: 24,
+      vocabulary: 50_288,
+      context: 1 << 20,
+      mamba: { heads: 24, headDim: 64, groups: 1, stateSize: 128 },
+    },
+  },
+  write(file, { embedding, layers, vocabulary, context, mamba }) {
+    file.counts({
+      block_count: layers,
+      context_length: context,
+      embedding_length: embedding,
+      feed_forward_length: 0,
+      "attention.head_count": 0,
+      vocab_size: vocabulary,
+      ...mambaCounts(mamba),
+    });
+    file.key("attention.layer_norm_rms_epsilon", "FLOAT32", 1e-5);
+    writeEnds(file, { embedding, vocabulary });
+    for (let layer = 0; layer < layers; layer++) {
+      file.vector(`blk.${layer}.attn_norm.weight`, embedding);
+      writeMamba(file, `blk.${layer}`, embedding, mamba);
+    }
+  },
 };
 
 /** Mamba2 and attention in every layer. Mamba2's output is not normed. */

@@ -11,7 +11,14 @@ import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { DEEPSEEK2, DEEPSEEK2_LITE } from "./latent.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
-import { FALCON_H1, GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
+import {
+  FALCON_H1,
+  GRANITEHYBRID,
+  GRANITEHYBRID_MOE,
+  MAMBA2,
+  NEMOTRON_H,
+  NEMOTRON_H_MOE,
+} from "./mamba_hybrids.ts";
 
 const ALL = {
   ...LLAMAS,
@@ -30,6 +37,7 @@ const ALL = {
   granitehybrid: GRANITEHYBRID,
   granitehybrid_moe: GRANITEHYBRID_MOE,
   "falcon-h1": FALCON_H1,
+  mamba2: MAMBA2,
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
   lfm2: LFM2,

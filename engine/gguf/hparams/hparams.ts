@@ -40,6 +40,8 @@ export interface Allowed {
    * defines what that means.
    */
   readonly layersDiffer?: boolean;
+  /** No layer has attention, so there are no heads. */
+  readonly noAttention?: boolean;
   /** Attention that is not causal. */
   readonly bothDirections?: boolean;
   /** LayerNorms, whose epsilon has its own key. */
@@ -64,7 +66,7 @@ export interface Hparams {
   readonly headCountKv: number;
   /** Shape of each of the blockCount layers. */
   readonly layers: readonly LayerShape[];
-  /** Dimensions of a query or key head; an even number. */
+  /** Dimensions of a query or key head; an even number, and 0 without attention. */
   readonly keyLength: number;
   readonly valueLength: number;
   /** Leading dimensions of a head that are rotated; an even number up to keyLength. */
@@ -113,8 +115,13 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
   const layers = readLayers(keys, blockCount, allowed);
   const most = (of: keyof LayerShape) => layers.reduce((most, layer) => Math.max(most, layer[of]), 0);
   const headCount = most("heads");
-  if (headCount === 0) keys.refuse("attention.head_count", "0", "at least 1 in one layer");
-  const lengths = readHeadLengths(keys, headCount, embeddingLength);
+  if ((headCount === 0) !== (allowed.noAttention ?? false)) {
+    const must = allowed.noAttention ? "0 in this architecture" : "at least 1 in one layer";
+    keys.refuse("attention.head_count", String(headCount), must);
+  }
+  const lengths = headCount > 0
+    ? readHeadLengths(keys, headCount, embeddingLength)
+    : { keyLength: 0, valueLength: 0 };
   const ropeOriginalContext = readOriginalContext(keys, contextLength);
   return {
     architecture,
@@ -126,7 +133,7 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
     headCountKv: most("kvHeads"),
     layers,
     ...lengths,
-    ropeDimensionCount: readRopeDimensionCount(keys, lengths.keyLength),
+    ropeDimensionCount: headCount > 0 ? readRopeDimensionCount(keys, lengths.keyLength) : 0,
     ropeFreqBase: keys.ropeBase(10_000),
     ropeScaling: readRopeScaling(keys, ropeOriginalContext),
     ropeMagnitude: keys.scale("rope.scaling.attn_factor", 1),

@@ -15,7 +15,7 @@ from encoders import Bert, EuroBert, JinaBertV2, JinaBertV3, LlamaEmbed, ModernB
 from gpt_neox import GptNeoX, Phi2, StableLm
 from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
 from llama import Llama
-from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
+from mamba_hybrids import FalconH1, GraniteHybrid, Mamba2, NemotronH, NemotronHMoe
 from model import Model
 from mellum import Mellum
 from minicpm import MiniCpm
@@ -49,6 +49,7 @@ FAMILIES = {
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,
     "falcon-h1": FalconH1,
+    "mamba2": Mamba2,
     "bert": Bert,
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,

@@ -81,6 +81,13 @@ class GraniteHybrid(MambaHybrid):
         return super().logits(rows) / self.key("logit_scale", 1)
 
 
+class Mamba2(MambaHybrid):
+    """Mamba2 alone: no attention and no feed-forward blocks."""
+
+    def layer(self, x, layer, cache):
+        return x + self.mamba2(self.norm(x, f"blk.{layer}.attn_norm"), layer, cache)
+
+
 class FalconH1(MambaHybrid):
     """Both mixers in each layer, side by side, as Hugging Face's modeling_falcon_h1.py has it; the multipliers are in the weights."""
 

@@ -75,7 +75,7 @@ class Model:
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
         self.head_dim = self.key("attention.key_length")
         if self.head_dim is None:
-            self.head_dim = self.key("embedding_length") // self.heads
+            self.head_dim = self.key("embedding_length") // max(self.heads, 1)
         self.rotated = self.key("rope.dimension_count", self.head_dim)
         self.eps = self.key("attention.layer_norm_rms_epsilon", self.key("attention.layer_norm_epsilon"))
         self.scale = 1 / np.sqrt(self.head_dim)
