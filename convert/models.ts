@@ -42,7 +42,9 @@ import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./hybrids/qwe
 import {
   convertBailingMoe2,
   convertDeepseek,
+  convertExaoneMoe,
   convertGlm4Moe,
+  convertHyV3,
   convertMinimaxM2,
 } from "./mixtures/sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
@@ -91,6 +93,8 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   gemma3n_text: { architecture: "gemma3n", convert: convertGemma3n },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
+  exaone_moe: { architecture: "exaone-moe", convert: convertExaoneMoe },
+  hy_v3: { architecture: "hy_v3", convert: convertHyV3 },
   glm4_moe: { architecture: "glm4moe", convert: convertGlm4Moe },
   bailing_moe: { architecture: "bailingmoe2", convert: convertBailingMoe2 },
   bailing_moe_v2: { architecture: "bailingmoe2", convert: convertBailingMoe2 },

@@ -10,6 +10,8 @@ import {
   GRANITE_MOE,
   GRANITE_SWA,
   HUNYUAN_A13B,
+  HY3,
+  K_EXAONE,
   LING2,
   MELLUM2,
   MINIMAX_M2,
@@ -130,6 +132,17 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     moe_topk: [13, 13, 13, 13],
     moe_layer_num_skipped: 1,
   }],
+  ["Hy3", HY3, {
+    qk_norm: false,
+    mlp_layer_types: ["dense", "sparse", "dense", "sparse"],
+    num_experts_per_tok: 13,
+  }],
+  ["K-EXAONE", K_EXAONE, {
+    n_group: 2,
+    layer_types: ["full_attention"],
+    sliding_window: undefined,
+    first_k_dense_replace: 6,
+  }],
   ["Ling", LING2, {
     score_function: undefined, // before 2.0
     use_qkv_bias: true,
@@ -219,6 +232,8 @@ fullTier.test("convert: accepts Mellum 2's rotary keys of window layers that dif
 const TENSORS: readonly (readonly [what: string, of: Published, name: string])[] = [
   ["GLM-4.7 Flash without a part of attention", GLM47_FLASH, "model.layers.0.self_attn.kv_b_proj.weight"],
   ["GLM-4.5 without a bias of the choice", GLM45, "model.layers.1.mlp.gate.e_score_correction_bias"],
+  ["K-EXAONE without a bias of the choice", K_EXAONE, "model.layers.1.mlp.e_score_correction_bias"],
+  ["Hy3 without a router", HY3, "model.layers.1.mlp.router.gate.weight"],
   ["Ling 2.0 without an expert", LING2, "model.layers.1.mlp.experts.3.gate_proj.weight"],
   [
     "MiniMax M2 without a bias of the choice",

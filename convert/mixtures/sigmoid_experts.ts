@@ -12,8 +12,14 @@ import { addFeedForward, convertDecoder, type OwnBlocks } from "../decoder.ts";
 import { DEEPSEEK } from "../../engine/architectures/decoders/deepseek.ts";
 import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
 import { MINIMAX_M2 } from "../../engine/architectures/decoders/qwen_moe.ts";
-import { BAILINGMOE2, GLM4MOE } from "../../engine/architectures/decoders/sigmoid_experts.ts";
+import {
+  BAILINGMOE2,
+  EXAONE_MOE,
+  GLM4MOE,
+  HY_V3,
+} from "../../engine/architectures/decoders/sigmoid_experts.ts";
 import type { Family } from "../../engine/architectures/family.ts";
+import { readSlidingLayers } from "../../engine/architectures/parts/layer_types.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { LeftOut, ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
@@ -91,6 +97,72 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
     checkpoint,
     { ...experts, bias: "gate.expert_bias", sharedWidth: experts.shared * width },
     Object.entries(counts).map(([name, value]) => entry(`bailingmoe2.${name}`, "UINT32", value)),
+  );
+}
+
+/** Converts K-EXAONE. */
+export function convertExaoneMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  for (const name of ["n_group", "topk_group"]) {
+    config.mustBe(name, 1, "experts are not chosen out of groups");
+  }
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const window = config.count("sliding_window", LIMITS.context);
+  const slides = readSlidingLayers(config, layers);
+  const experts = readSharedExperts(withDenseCount(config, layers), {
+    count: "num_experts",
+    shared: "num_shared_experts",
+    most: MAX_SHARED,
+  });
+  const width = experts.shared * experts.feedForward;
+  return convertSharedExperts(config, list, prefix, EXAONE_MOE, {}, {
+    ...experts,
+    bias: "e_score_correction_bias",
+    sharedWidth: width,
+  }, [
+    entry("exaone-moe.attention.sliding_window", "UINT32", window),
+    entry("exaone-moe.attention.sliding_window_pattern", "BOOL", slides),
+    entry("exaone-moe.expert_shared_feed_forward_length", "UINT32", width),
+  ]);
+}
+
+/** Converts Hy3. */
+export function convertHyV3(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("qk_norm", true, "GGUF's readers expect norms of heads");
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const known = withDenseCount(config, layers).with({
+    norm_topk_prob: config.get("route_norm"),
+    routed_scaling_factor: config.get("router_scaling_factor"),
+  });
+  const experts = readSharedExperts(known, {
+    count: "num_experts",
+    shared: "num_shared_experts",
+    most: MAX_SHARED,
+  });
+  const width = experts.shared * experts.feedForward;
+  return convertSharedExperts(config, list, prefix, HY_V3, {}, {
+    ...experts,
+    bias: "expert_bias",
+    biasName: "exp_probs_b",
+    router: "router.gate",
+    sharedModule: "shared_mlp",
+    sharedWidth: width,
+  }, [entry("hy_v3.expert_shared_feed_forward_length", "UINT32", width)]);
+}
+
+/** Returns config.json with the count of leading dense layers, where it lists the kind of each layer; by default 1. */
+function withDenseCount(config: Fields, layers: number): Fields {
+  const [name, count] = ["mlp_layer_types", "first_k_dense_replace"];
+  const types = config.get(name);
+  if (types === undefined) return config.withDefaults({ [count]: 1 });
+  const dense = Array.isArray(types) ? types.filter((type) => type === "dense").length : 0;
+  const usual = (type: unknown, layer: number) => type === (layer < dense ? "dense" : "sparse");
+  if (Array.isArray(types) && types.length === layers && types.every(usual)) {
+    return config.with({ [count]: dense });
+  }
+  config.refuse(
+    name,
+    inWords(types),
+    `"dense" for the first of the ${layers} layers, "sparse" for the others`,
   );
 }
 
@@ -181,6 +253,11 @@ export function convertSharedExperts(
   experts: SharedExpertsConfig & {
     /** Module of the bias on the choice of experts; optional. */
     readonly bias?: string;
+    /** The bias's name in the file; by default "exp_probs_b.bias". */
+    readonly biasName?: string;
+    /** Modules of the router and of the shared experts; by default "gate" and "shared_experts". */
+    readonly router?: string;
+    readonly sharedModule?: string;
     readonly sharedWidth: number;
     /** Code of how experts are weighed; by default by sigmoids. */
     readonly gating?: number;
@@ -194,10 +271,12 @@ export function convertSharedExperts(
       if (layer < experts.dense) return addFeedForward(list, decoder, names);
       const { block, from } = names;
       const mlp = `${from}mlp.`;
-      addExperts(list, decoder, experts, block, mlp);
-      if (experts.bias) list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
+      const { bias, biasName = "exp_probs_b.bias", router = "gate", sharedModule = "shared_experts" } =
+        experts;
+      addExperts(list, decoder, experts, block, mlp, { router: mlp + router });
+      if (bias) list.vector(block + biasName, mlp + bias, experts.count);
       if (experts.sharedWidth === 0) return;
-      addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}shared_experts.`);
+      addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}${sharedModule}.`);
     },
   });
   const key = (name: string) => `${family.architecture}.${name}`;

@@ -44,12 +44,12 @@ export const CHOICE_BIAS = {
   large: 0.5,
 };
 
-/** Returns a writer of feed-forward blocks. `bias` is the standard deviation of the bias on the choice. */
-export function mixture(bias?: number) {
+/** Returns a writer of feed-forward blocks. `bias` is the standard deviation of the bias on the choice, and `called` its name. */
+export function mixture(bias?: number, called = "exp_probs_b.bias") {
   return (file: SynthFile, block: string, shape: MixtureShape, layer: number): void => {
     if (layer < (shape.leadingDense ?? 0)) return writeFeedForward(file, block, shape);
     writeExperts(file, block, shape.embedding, shape.experts);
-    if (bias) file.vector(`${block}.exp_probs_b.bias`, shape.experts.count, 0, bias);
+    if (bias) file.vector(`${block}.${called}`, shape.experts.count, 0, bias);
     if (sharedWidth(shape) > 0) writeSharedExpert(file, block, shape.embedding, sharedWidth(shape));
   };
 }
@@ -274,6 +274,35 @@ const SIGMOIDS = {
     counts: sigmoidCounts,
     afterCounts: writeWeights,
     feedForward: mixture(CHOICE_BIAS.usual),
+    draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
+  }),
+  // Hy3. llama.cpp knows the dense layers by their tensors, and the bias of the choice by its bare name.
+  hy_v3: decoder<MixtureShape>("hy_v3", {
+    tiny: {
+      heads: 8,
+      kvHeads: 2,
+      headDim: 64,
+      ropeBase: 1.115884e7,
+      untied: true,
+      experts: { ...EXPERTS, shared: 2, scale: 2.826 },
+      leadingDense: 1,
+    },
+    real: {
+      "hy3": published([4096, 13_312, 80, 120_832, 131_072], [64, 8, 128], 1.115884e7, {
+        untied: true,
+        experts: { count: 192, used: 8, feedForward: 1536, shared: 1, scale: 2.826 },
+        leadingDense: 1,
+        drafts: 1,
+      }),
+    },
+    counts: (shape) => ({
+      ...expertCounts(shape.experts),
+      expert_shared_feed_forward_length: sharedWidth(shape),
+      expert_gating_func: SIGMOID,
+      ...shape.drafts && { nextn_predict_layers: shape.drafts },
+    }),
+    afterCounts: writeWeights,
+    feedForward: mixture(CHOICE_BIAS.usual, "exp_probs_b"),
     draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
   }),
   // llama.cpp reads the experts' width from the feed-forward's key.

@@ -230,6 +230,41 @@ export const WINDOWED_MIXTURES = {
     feedForward: mixture(),
   }),
 
+  // K-EXAONE. The last layer has a window too.
+  "exaone-moe": decoder<MixtureShape & { readonly window: number }>("exaone-moe", {
+    tiny: {
+      layers: 5,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 64,
+      ropeBase: 1e6,
+      untied: true,
+      window: 40,
+      experts: { count: 8, used: 2, feedForward: 256, shared: 2, scale: 1.25 },
+      leadingDense: 1,
+    },
+    real: {
+      "k-exaone-236b-a23b": published([6144, 18_432, 48, 153_600, 262_144], [64, 8, 128], 1e6, {
+        untied: true,
+        window: 128,
+        experts: { count: 128, used: 8, feedForward: 2048, shared: 1, scale: 2.5 },
+        leadingDense: 1,
+        drafts: 1,
+      }),
+    },
+    counts: (shape) => ({
+      ...sigmoidCounts(shape),
+      expert_shared_feed_forward_length: sharedWidth(shape),
+    }),
+    afterCounts(file, shape) {
+      const pattern = Array.from({ length: shape.layers }, (_, i) => i % 4 !== 3);
+      file.keys("attention.sliding_window_pattern", "BOOL", pattern);
+      writeWeights(file, shape);
+    },
+    feedForward: mixture(CHOICE_BIAS.large),
+    draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
+  }),
+
   // North Mini.
   cohere2moe: cohere2moe({}, {
     "north-mini-30b-a3b": published([2048, 3072, 49, 262_144, 500_000], [32, 4, 128], 5e4, {

@@ -2,17 +2,21 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
-import type { PlanBuilder } from "../../plan/builder.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
+import type { TensorName } from "../architecture.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import type { DecoderTraits } from "../parts/decoder.ts";
+import { type LayerAttention, readWindows, windowed } from "../parts/windows.ts";
 import {
+  biasOfChoice,
   countedWidth,
   feedForward,
   readWeighed,
   type SharedExperts,
   sharedMixture,
+  statedWidth,
 } from "../parts/shared_experts.ts";
 
 /** Sigmoid-weighted experts after the leading dense layers, with shared experts as one wide expert. */
@@ -25,12 +29,17 @@ export interface SigmoidExperts extends SharedExperts {
 
 /**
  * Reads the file's sigmoid-weighted experts. Each shared expert is as wide as the key `sharedLength` says, by
- * default as the others. Groups are refused unless `inGroups`.
+ * default as the others; with `together`, the file states the width of all shared experts. Groups are refused
+ * unless `inGroups`.
  */
 export function readSigmoidExperts(
   file: GgufFile,
   h: Hparams,
-  { sharedLength, inGroups = false }: { sharedLength?: string; inGroups?: boolean } = {},
+  { sharedLength, together = false, inGroups = false }: {
+    sharedLength?: string;
+    together?: boolean;
+    inGroups?: boolean;
+  } = {},
 ): SigmoidExperts {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   const plain = ["expert_shared_count", "expert_weights_scale"] as const;
@@ -39,7 +48,7 @@ export function readSigmoidExperts(
   const own = sharedLength ? keys.metadata.getCount(keys.name(sharedLength), 0) : 0;
   return {
     ...experts,
-    shared: countedWidth(keys, own || experts.feedForwardLength),
+    shared: (together ? statedWidth : countedWidth)(keys, own || experts.feedForwardLength),
     denseLayers: keys.leadingDenseLayers(h.blockCount, 0),
     weighed: {
       ...readWeighed(keys),
@@ -74,13 +83,13 @@ export function readGroups(
 }
 
 /** Reads a decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
-function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts): DecoderTraits {
+function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts) {
   return {
     layerCount: leaveOutDrafting(b, h),
-    feedForward(x, addTo, name, layer) {
-      if (layer < experts.denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
-      const bias = name("exp_probs_b.bias");
-      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
+    feedForward(x: Value, addTo: Value, name: TensorName, layer: number): void {
+      if (layer < experts.denseLayers) return void feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const bias = biasOfChoice(b, name) ?? name("exp_probs_b.bias");
+      sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
     },
   };
 }
@@ -126,4 +135,38 @@ export const BAILINGMOE2: Family = {
   },
 };
 
-export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2];
+/**
+ * K-EXAONE: norms of heads, and a window in all layers but every fourth or as the file says. Layers without a
+ * window have no positions. Sources: Hugging Face transformers, models/exaone_moe; llama.cpp,
+ * src/models/exaone-moe.cpp.
+ */
+export const EXAONE_MOE: Family = {
+  architecture: "exaone-moe",
+  traits: { headNorms: true },
+  allows: { experts: true },
+  read(b, h, rope) {
+    const keys = windowed(b);
+    const traits = withExperts(b, h, readSigmoidExperts(b.file, h, { together: true }));
+    const table = ropeTable(b, rope.angles());
+    const windows = readWindows(keys, h, traits.layerCount);
+    return { ...traits, perLayer: windows.map((window): LayerAttention => window ? { window, table } : {}) };
+  },
+};
+
+/**
+ * Hy3: Qwen3's attention. Files do not count the leading dense layers, so the first router ends them.
+ * Sources: Hugging Face transformers, models/hy_v3; llama.cpp, src/models/hy-v3.cpp.
+ */
+export const HY_V3: Family = {
+  architecture: "hy_v3",
+  traits: { headNorms: true },
+  allows: { experts: true },
+  read(b, h) {
+    const layers = Array.from({ length: h.blockCount }, (_, layer) => layer);
+    const first = layers.find((layer) => b.file.tensors.has(`blk.${layer}.ffn_gate_inp.weight`));
+    const experts = readSigmoidExperts(b.file, h, { together: true });
+    return withExperts(b, h, { ...experts, denseLayers: first ?? h.blockCount });
+  },
+};
+
+export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3];

@@ -51,8 +51,7 @@ export function readWeighed(keys: ArchitectureKeys): Pick<RouteOptions, "divided
 
 /** Returns the tensor that biases a layer's choice of experts; undefined where the file has none. */
 export function biasOfChoice(b: PlanBuilder, name: TensorName): string | undefined {
-  const bias = name("exp_probs_b.bias");
-  return b.file.tensors.has(bias) ? bias : undefined;
+  return [name("exp_probs_b.bias"), name("exp_probs_b")].find((bias) => b.file.tensors.has(bias));
 }
 
 /**

@@ -19,10 +19,14 @@ const namesOf = (prefix: string): Published["names"] => [
 /**
  * Returns the changes for sigmoid-weighted experts in all layers except the first. `bias` names the bias of the choice.
  */
-const sigmoidExperts = (bias: string): Published["change"] => (tensors, floats) => {
-  moduleEach(tensors, floats, 1);
-  for (let i = 1; i < 4; i++) {
-    const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
+const sigmoidExperts = (
+  bias: string,
+  { layers = 4, ours = "exp_probs_b.bias" } = {},
+): Published["change"] =>
+(tensors, floats) => {
+  moduleEach(tensors, floats, 1, layers);
+  for (let i = 1; i < layers; i++) {
+    const { shape, values } = floats(`blk.${i}.${ours}`);
     tensors.set(`model.layers.${i}.mlp.${bias}`, storeFloats("F32", [...shape], values));
   }
 };
@@ -79,6 +83,64 @@ export const GLM45: Published = {
   change: sigmoidExperts("gate.e_score_correction_bias"),
   tokenizer: tokenizerOf("llama"),
   ids: ["the", [257]],
+};
+
+const QWEN3_HEADS = {
+  ...COMMON,
+  num_attention_heads: 8,
+  num_key_value_heads: 2,
+  head_dim: 64,
+  intermediate_size: 768,
+  moe_intermediate_size: 256,
+  num_shared_experts: 2,
+  rope_scaling: null,
+  tie_word_embeddings: false,
+};
+
+export const K_EXAONE: Published = {
+  architecture: "exaone-moe",
+  config: layered({
+    ...QWEN3_HEADS,
+    model_type: "exaone_moe",
+    num_hidden_layers: 5,
+    rope_theta: 1e6,
+    sliding_window: 40,
+    sliding_window_pattern: "LLLG",
+    layer_types: Array.from({ length: 5 }, (_, i) => i === 3 ? "full_attention" : "sliding_attention"),
+    num_experts: 8,
+    num_experts_per_tok: 2,
+    first_k_dense_replace: 1,
+    n_group: 1,
+    topk_group: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 1.25,
+    num_nextn_predict_layers: 1,
+  }),
+  names: namesOf("model."),
+  change: sigmoidExperts("e_score_correction_bias", { layers: 5 }),
+  ...REST,
+};
+
+export const HY3: Published = {
+  architecture: "hy_v3",
+  config: layered({
+    ...QWEN3_HEADS,
+    model_type: "hy_v3",
+    rope_theta: 1.115884e7,
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    mlp_layer_types: ["dense", "sparse", "sparse", "sparse"],
+    qk_norm: true,
+    route_norm: true,
+    router_scaling_factor: 2.826,
+  }),
+  names: [
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.mlp.router.gate"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_mlp.$2_proj"],
+    ...namesOf("model."),
+  ],
+  change: sigmoidExperts("expert_bias", { ours: "exp_probs_b" }),
+  ...REST,
 };
 
 export const DEEPSEEK_MOE: Published = {

@@ -24,7 +24,7 @@ from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
-from sigmoid_experts import Afmoe, BailingMoe2, Glm4Moe
+from sigmoid_experts import Afmoe, BailingMoe2, ExaoneMoe, Glm4Moe, HyV3
 from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -96,6 +96,8 @@ FAMILIES = {
     "deepseek": Deepseek,
     "bailingmoe": BailingMoe,
     "afmoe": Afmoe,
+    "exaone-moe": ExaoneMoe,
+    "hy_v3": HyV3,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
     "hunyuan-moe": HunyuanMoe,

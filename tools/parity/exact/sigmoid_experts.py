@@ -1,6 +1,6 @@
 """GLM-4.5 with experts, as Hugging Face's modeling_glm4_moe.py has it: sigmoids weigh, and with a bias choose; layers that draft are left
 out. Ling 2.0 (modeling_bailing_moe_v2.py): the same out of the best groups, whose two best experts count. Arcee's Trinity (modeling_afmoe.py): the same
-behind gated attention, between norms."""
+behind gated attention, between norms. K-EXAONE and Hy3: the same behind Qwen3's attention."""
 import numpy as np
 
 from model import Model, sigmoid
@@ -65,3 +65,24 @@ class Afmoe(Glm4Moe):
         mixed = self.attention(self.norm(x, f"{name}.attn_norm"), layer, cache)
         x = x + self.norm(mixed, f"{name}.post_attention_norm")
         return x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
+
+
+class ExaoneMoe(Glm4Moe):
+    """K-EXAONE, as modeling_exaone_moe.py has it: layers that see everything have no positions."""
+
+    feed_forward_norm = "ffn_norm"
+
+    def window(self, layer):
+        return self.key("attention.sliding_window") if self.key("attention.sliding_window_pattern")[layer] else 0
+
+    def frequencies_of(self, layer):
+        return self.frequencies if self.window(layer) else None
+
+
+class HyV3(Glm4Moe):
+    """Hy3, as modeling_hy_v3.py has it."""
+
+    feed_forward_norm = "ffn_norm"
+
+    def bias(self, scores, name):
+        return self.weights[f"{name}.exp_probs_b"]
