@@ -22,6 +22,7 @@ import { convertGptOss } from "./mixtures/gpt_oss.ts";
 import type { Fields } from "./checkpoint/json.ts";
 import { convertLfm2, convertLfm2Moe } from "./hybrids/lfm2.ts";
 import { convertGraniteMoe } from "./mixtures/granite_moe.ts";
+import { convertMamba2 } from "./hybrids/mamba2.ts";
 import { convertGraniteHybrid } from "./hybrids/mamba_hybrids.ts";
 import {
   convertHunyuanMoe,
@@ -84,6 +85,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
+  mamba2: { architecture: "mamba2", convert: convertMamba2 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen2_moe: { architecture: "qwen2moe", convert: convertQwen2Moe },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },

@@ -7,6 +7,7 @@ import { join } from "@std/path";
 import { storeFloats } from "../testing/checkpoints.ts";
 import { writePublished } from "../tests/convert/published/write.ts";
 import type { Config, Published } from "../tests/convert/published/model.ts";
+import { MAMBA2 } from "../tests/convert/published/hybrids.ts";
 import { PUBLISHED } from "../tests/convert/published/registry.ts";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { printPlan } from "../engine/plan/print.ts";
@@ -60,6 +61,8 @@ for (const [name, of] of everyNth(20, Object.entries(PUBLISHED))) {
 
 const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
   ["StableLM 2 12B, whose heads have norms", PUBLISHED["StableLM 2"], { qk_layernorm: true }, "qk_layernorm"],
+  ["Mamba2 with biases", MAMBA2, { ...MAMBA2.config, use_bias: true }, "use_bias"],
+  ["Mamba2 of another width", MAMBA2, { ...MAMBA2.config, expand: 4 }, "expand"],
   ["Phi with another activation", PUBLISHED["Phi-2"], { hidden_act: "gelu" }, "hidden_act"],
   [
     "Nanbeige whose passes share keys and values",

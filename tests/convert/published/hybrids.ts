@@ -1,4 +1,4 @@
-/** Seeded hybrids of Mamba2 and attention as their makers would publish them. */
+/** Seeded Mamba2 models, with and without attention, as their makers would publish them. */
 import { storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { attentionNames, layered, type Published } from "./model.ts";
 
@@ -37,6 +37,45 @@ function factorsOf(module: string): (readonly [rows: number, factor: number])[] 
   };
   return [[Infinity, factors[module.split(".").at(-1)!] ?? 1]];
 }
+
+export const MAMBA2: Published = {
+  architecture: "mamba2",
+  config: layered({
+    model_type: "mamba2",
+    num_heads: 16,
+    head_dim: 32,
+    n_groups: 2,
+    state_size: 48,
+    conv_kernel: 4,
+    expand: 2,
+    hidden_act: "silu",
+    layer_norm_epsilon: 1e-5,
+    use_bias: false,
+    use_conv_bias: true,
+    time_step_limit: [0, "Infinity"],
+    tie_word_embeddings: true,
+  }),
+  names: [
+    [/^token_embd$/, "backbone.embeddings"],
+    [/^output_norm$/, "backbone.norm_f"],
+    [/^blk\.(\d+)\.attn_norm$/, "backbone.layers.$1.norm"],
+    [/^blk\.(\d+)\.ssm_(in|out)$/, "backbone.layers.$1.mixer.$2_proj"],
+    [/^blk\.(\d+)\.ssm_conv1d$/, "backbone.layers.$1.mixer.conv1d"],
+  ],
+  change(tensors, floats) {
+    for (let i = 0; i < 4; i++) {
+      const put = (name: string, values: Float32Array) =>
+        tensors.set(`backbone.layers.${i}.mixer.${name}`, storeFloats("F32", [values.length], values));
+      const own = (name: string) => floats(`blk.${i}.ssm_${name}`).values;
+      put("dt_bias", own("dt.bias"));
+      put("A_log", own("a").map((decay) => Math.log(-decay)));
+      put("D", own("d"));
+      put("norm.weight", own("norm.weight"));
+    }
+  },
+  tokenizer: tokenizerOf("qwen3"),
+  ids: ["the", [257]],
+};
 
 export const FALCON_H1: Published = {
   architecture: "falcon-h1",

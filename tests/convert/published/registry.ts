@@ -4,7 +4,7 @@ import { DESCRIBED } from "./described.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
-import { FALCON_H1 } from "./hybrids.ts";
+import { FALCON_H1, MAMBA2 } from "./hybrids.ts";
 import { NEOX } from "./gpt_neox.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
 import {
@@ -45,6 +45,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   Hy3: HY3,
   "K-EXAONE": K_EXAONE,
   "Ling 2.0": LING2,
+  Mamba2: MAMBA2,
   "Mellum 2": MELLUM2,
   "MiniMax M2": MINIMAX_M2,
   OLMoE: OLMOE,
