@@ -1,3 +1,3 @@
 import { testCrowds } from "./checks.ts";
 
-await testCrowds("hybrid");
+await testCrowds("hybrid", "recurrent");

@@ -1,3 +1,3 @@
 import { testCuts } from "./checks.ts";
 
-await testCuts("hybrid", "hybrid mixture");
+await testCuts("hybrid", "recurrent", "hybrid mixture");

@@ -1,3 +1,3 @@
 import { testFloats } from "./checks.ts";
 
-await testFloats("hybrid");
+await testFloats("hybrid", "recurrent");

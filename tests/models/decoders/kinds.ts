@@ -6,13 +6,17 @@ import { DECODERS } from "../parity_cases.ts";
 import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
 import { isFullTier } from "../../../testing/tier.ts";
 
-/** `windowed` models have layers that attend to a window, `hybrid` models have layers with a recurrent state. */
+/**
+ * `windowed` models have layers that attend to a window, `hybrid` models also have layers with a recurrent state, and
+ * `recurrent` models have only such layers.
+ */
 export type Kind =
   | "dense"
   | "windowed dense"
   | "mixture"
   | "windowed mixture"
   | "hybrid"
+  | "recurrent"
   | "hybrid mixture";
 
 export interface Decoder {
@@ -26,6 +30,7 @@ export interface Decoder {
 
 function kindOf(ops: ReadonlySet<string>, { states, kv }: Plan): Kind {
   const feedForward = ops.has("route") ? "mixture" : "dense";
+  if (kv.layers.length === 0) return "recurrent";
   if (states.length > 0) return ops.has("route") ? "hybrid mixture" : "hybrid";
   return kv.windows.length > 1 ? `windowed ${feedForward}` : feedForward;
 }

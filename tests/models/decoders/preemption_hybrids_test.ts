@@ -1,3 +1,3 @@
 import { testPreemption } from "./checks.ts";
 
-await testPreemption("hybrid", "hybrid mixture");
+await testPreemption("hybrid", "recurrent", "hybrid mixture");
