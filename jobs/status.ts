@@ -1,24 +1,23 @@
 import { BatchError, ioError } from "./errors.ts";
 import {
   type Counts,
-  decodeEnd,
   decodeFrame,
-  decodeHeader,
   decodeRecord,
   FRAME_BYTES,
   frameLength,
   type JobEnd,
-  type JobIdentity,
   MAX_PAYLOAD,
-  RECORDS_OFFSET,
+  recordsOffset,
+  type StoredHeader,
 } from "./journal/journal_format.ts";
+import { readHead } from "./journal/journal.ts";
 import { PagedReader } from "./journal/paged_reader.ts";
 import { journalPath } from "./run/runner.ts";
-import { readFully, type Storage, type StorageFile } from "./journal/storage.ts";
+import { type Storage, type StorageFile } from "./journal/storage.ts";
 
 /** The state of a job as its journal records it; readable while another process writes the journal. */
 export interface JobState {
-  readonly identity: JobIdentity;
+  readonly identity: StoredHeader;
   /** undefined while the job can resume. */
   readonly ended: JobEnd | undefined;
   /** true while a process holds the journal. */
@@ -29,13 +28,10 @@ export interface JobState {
 export async function readJobState(storage: Storage, output: string): Promise<JobState> {
   return await reading(storage, output, async (file) => {
     const path = journalPath(output);
-    const blocks = new Uint8Array(RECORDS_OFFSET);
-    const size = await file.size();
-    const head = blocks.subarray(0, await readFully(file, blocks, 0));
-    const identity = decodeHeader(path, head, size);
-    if (identity === undefined) throw noJob(output);
+    const head = await readHead(path, file);
+    if (head === undefined) throw noJob(output);
     // The lock is held only for a moment, and released with the file.
-    return { identity, ended: decodeEnd(head)?.end, running: !await file.tryLock() };
+    return { identity: head.header, ended: head.ended?.end, running: !await file.tryLock() };
   });
 }
 
@@ -43,13 +39,14 @@ export async function readJobState(storage: Storage, output: string): Promise<Jo
 export async function countAnswers(
   storage: Storage,
   output: string,
-  { lineCount }: JobIdentity,
+  header: StoredHeader,
 ): Promise<Counts> {
   return await reading(storage, output, async (file) => {
     const counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
+    const { lineCount } = header;
     const seen = new Uint8Array(lineCount);
     const reader = new PagedReader(file, await file.size());
-    for (let offset = RECORDS_OFFSET;;) {
+    for (let offset = recordsOffset(header);;) {
       const head = await reader.read(offset, FRAME_BYTES);
       if (head.length < FRAME_BYTES || frameLength(head) > MAX_PAYLOAD) return counts;
       const length = FRAME_BYTES + frameLength(head);

@@ -10,17 +10,20 @@ import {
   decodeHeader,
   decodeRecord,
   encodeEnd,
+  encodeHead,
   encodeHeader,
   encodeRecords,
   FRAME_BYTES,
   frameLength,
+  HEAD_BYTES,
   type JobEnd,
   type JobIdentity,
   type JournalRecord,
   MAX_PAYLOAD,
-  RECORDS_OFFSET,
+  recordsOffset,
   slotOffset,
   type StoredEnd,
+  type StoredHeader,
 } from "./journal_format.ts";
 import { PagedReader } from "./paged_reader.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
@@ -31,8 +34,10 @@ export class Journal {
   readonly counts: Counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
   /** Bytes of an incomplete last record that recovery cut off. */
   cutBytes = 0;
+  /** File offset of the first frame. */
+  private readonly start: number;
   /** File offset of the next frame. */
-  private end = RECORDS_OFFSET;
+  private end: number;
   /** Offset of each line's frame, 0 while the line has no answer. */
   private offsets = new Float64Array(0); // [lineCount]
   private waiting: { record: JournalRecord; done: PromiseWithResolvers<void> }[] = [];
@@ -43,9 +48,13 @@ export class Journal {
     private readonly storage: Storage,
     readonly path: string,
     private readonly file: StorageFile,
-    private readonly stored: JobIdentity | undefined,
+    private readonly stored: StoredHeader | undefined,
+    /** File offset of a damaged header, or of a damaged copy of it. */
+    private readonly damaged: number | undefined,
     private storedEnd: StoredEnd | undefined,
-  ) {}
+  ) {
+    this.start = this.end = stored === undefined ? HEAD_BYTES : recordsOffset(stored);
+  }
 
   /** Opens or creates the journal at `path` and locks it until `close` or the end of the process. Throws BatchError. */
   static async open(storage: Storage, path: string): Promise<Journal> {
@@ -61,11 +70,8 @@ export class Journal {
           true,
         );
       }
-      const blocks = new Uint8Array(RECORDS_OFFSET);
-      const size = await file.size();
-      const head = blocks.subarray(0, await readFully(file, blocks, 0));
-      const stored = decodeHeader(path, head, size);
-      return new Journal(storage, path, file, stored, stored && decodeEnd(head));
+      const head = await readHead(path, file);
+      return new Journal(storage, path, file, head?.header, head?.damaged, head?.ended);
     } catch (error) {
       file.close();
       throw ioError(reading, error);
@@ -145,11 +151,15 @@ export class Journal {
   async begin(identity: JobIdentity): Promise<void> {
     this.checkIdentity(identity);
     this.offsets = new Float64Array(identity.lineCount);
-    if (this.begun) {
-      await this.recover();
-    } else {
+    const { stored, damaged } = this;
+    if (stored === undefined) {
       await this.io("write", () => this.file.truncate(0));
-      await this.io("write", () => this.file.write(encodeHeader(identity), 0));
+      await this.io("write", () => this.file.write(encodeHead(identity), 0));
+    } else {
+      if (damaged !== undefined) {
+        await this.io("write", () => this.file.write(encodeHeader(stored, damaged), damaged));
+      }
+      await this.recover();
     }
     // A killed process may have left answers only in the page cache. They count from here on, so sync them.
     await this.sync();
@@ -238,7 +248,7 @@ export class Journal {
   async *records(order: AnswerOrder = "input", limit = this.offsets.length): AsyncGenerator<JournalRecord> {
     const reader = new PagedReader(this.file, this.end);
     const isInput = order === "input";
-    let offset = RECORDS_OFFSET;
+    let offset = this.start;
     for (let place = 0; isInput ? place < limit : offset < this.end; place++) {
       if (isInput) offset = this.offsets[place];
       const frame = await this.readFrame(reader, offset);
@@ -272,12 +282,14 @@ export class Journal {
    */
   async finish(end: JobEnd): Promise<void> {
     const { sequence, slot } = this.storedEnd ?? { sequence: 0, slot: 1 };
-    this.storedEnd = { end, sequence: sequence + 1, slot: slot === 0 ? 1 : 0 };
-    const { storedEnd } = this;
-    await this.io("write", () => this.file.write(encodeEnd(storedEnd), slotOffset(storedEnd.slot)));
+    const stored: StoredEnd = { end, sequence: sequence + 1, slot: slot === 0 ? 1 : 0 };
+    this.storedEnd = stored;
+    await this.io("write", () => this.file.write(encodeEnd(stored), slotOffset(stored.slot)));
     await this.sync();
-    // The truncation only saves disk space: it may fail or be lost.
-    if (end.state === "done") await this.file.truncate(RECORDS_OFFSET).catch(() => {});
+    // The copy only protects against damage, and the truncation only saves disk space: they may fail or be lost.
+    const copy = encodeEnd({ ...stored, slot, isCopy: true });
+    await this.file.write(copy, slotOffset(slot)).catch(() => {});
+    if (end.state === "done") await this.file.truncate(this.start).catch(() => {});
   }
 
   close(): void {
@@ -299,4 +311,16 @@ export class Journal {
       throw ioError(`${doing} the journal "${this.path}"`, error);
     }
   }
+}
+
+/** Reads what stands in front of a journal's answers; undefined while the job has no header. Throws BatchError. */
+export async function readHead(
+  path: string,
+  file: StorageFile,
+): Promise<{ header: StoredHeader; damaged?: number; ended: StoredEnd | undefined } | undefined> {
+  const blocks = new Uint8Array(HEAD_BYTES);
+  const size = await file.size();
+  const head = blocks.subarray(0, await readFully(file, blocks, 0));
+  const found = decodeHeader(path, head, size);
+  return found && { ...found, ended: decodeEnd(head) };
 }

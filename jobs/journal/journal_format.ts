@@ -9,19 +9,25 @@ import type { ModelIdentity } from "../model_identity.ts";
  *   block 0, 4096 bytes   magic, then a frame with the header (JSON): the input and settings of the job
  *   block 1, 4096 bytes   two slots of 2048 bytes: zeros while the job can resume, then frames (JSON) that say how
  *                         it ended; the frame with the higher sequence number is valid
- *   from 8192 on          one frame per answer
+ *   block 2, 4096 bytes   a copy of block 0, since format 2
+ *   from 12288 on         one frame per answer; in format 1 from 8192 on
  *
  * A frame is: payload length u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the length
  * and the payload, so it detects zeros, frames copied from another offset, and half-written frames. The payload of an
  * answer is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
  *
  * The header and the two slots are separate, so a torn write of one slot damages neither the header nor the other slot.
+ * One damaged block loses nothing: the header has a copy, and the end of a job is in both slots.
  */
 const MAGIC = new TextEncoder().encode("compyjob");
-const FORMAT_VERSION = 1;
+const FORMAT_VERSION = 2;
+/** The format without a copy of the header. */
+const SINGLE_HEADER = 1;
 const BLOCK = 4096;
 const SLOT = BLOCK / 2;
-export const RECORDS_OFFSET = 2 * BLOCK;
+const COPY_OFFSET = 2 * BLOCK;
+/** Bytes in front of the answers of a new journal. */
+export const HEAD_BYTES = 3 * BLOCK;
 export const FRAME_BYTES = 8;
 const RECORD_BYTES = 13;
 /** Larger than any answer. Bounds the memory that a damaged length field can make the reader allocate. */
@@ -81,6 +87,8 @@ export interface StoredEnd {
   readonly end: JobEnd;
   readonly sequence: number;
   readonly slot: 0 | 1;
+  /** The other slot says the same, and was durable before this one was written. */
+  readonly isCopy?: boolean;
 }
 
 export interface JournalRecord {
@@ -94,65 +102,92 @@ export interface JournalRecord {
   readonly line: Uint8Array;
 }
 
-/** Returns blocks 0 and 1 of a new job. Throws RangeError when the header is too large. */
-export function encodeHeader(identity: JobIdentity): Uint8Array {
-  const frame = encodeFrame(MAGIC.length, encodeJson({ version: FORMAT_VERSION, ...identity }));
-  if (MAGIC.length + frame.length > BLOCK) {
-    throw new RangeError("The settings of a job do not fit its journal");
-  }
-  const blocks = new Uint8Array(RECORDS_OFFSET);
-  blocks.set(MAGIC);
-  blocks.set(frame, MAGIC.length);
+/** The header of a journal. */
+export interface StoredHeader extends JobIdentity {
+  readonly version: number;
+}
+
+/** Returns the file offset of the first answer. */
+export function recordsOffset({ version }: StoredHeader): number {
+  return version === SINGLE_HEADER ? COPY_OFFSET : HEAD_BYTES;
+}
+
+/** Returns the blocks in front of the answers of a new job. Throws RangeError when the header is too large. */
+export function encodeHead(identity: JobIdentity): Uint8Array {
+  const blocks = new Uint8Array(HEAD_BYTES);
+  const header = { version: FORMAT_VERSION, ...identity };
+  for (const offset of [0, COPY_OFFSET]) blocks.set(encodeHeader(header, offset), offset);
   return blocks;
 }
 
-/**
- * Reads the header from the first blocks of a file of `size` bytes. Returns undefined when the file is new, or was
- * stopped before the header was complete: it has no answers then. Throws BatchError when the file is not a journal or
- * its header is lost.
- */
-export function decodeHeader(path: string, blocks: Uint8Array, size: number): JobIdentity | undefined {
-  if (!hasMagic(blocks)) {
-    throw new BatchError(
-      "journal_foreign",
-      [`"${path}" is not a batch journal and is left alone; move it away or give another `, {
-        output: undefined,
-      }],
-      false,
-    );
+/** Returns the block with the header, or with its copy, for the file offset `offset`. */
+export function encodeHeader(header: StoredHeader, offset: number): Uint8Array {
+  const frame = encodeFrame(offset + MAGIC.length, encodeJson(header));
+  if (MAGIC.length + frame.length > BLOCK) {
+    throw new RangeError("The settings of a job do not fit its journal");
   }
-  const payload = decodeFrame(MAGIC.length, blocks.subarray(MAGIC.length, BLOCK));
-  if (payload === undefined) {
-    if (size <= RECORDS_OFFSET) return undefined;
+  const block = new Uint8Array(BLOCK);
+  block.set(MAGIC);
+  block.set(frame, MAGIC.length);
+  return block;
+}
+
+/**
+ * Reads the header, or its copy, from the first HEAD_BYTES of a file of `size` bytes. `damaged` is the file offset of
+ * the one that cannot be read. Returns undefined when the file is new, or was stopped before the header was complete:
+ * it has no answers then. Throws BatchError when the file is not a journal, or header and copy are lost.
+ */
+export function decodeHeader(
+  path: string,
+  blocks: Uint8Array,
+  size: number,
+): { header: StoredHeader; damaged?: number } | undefined {
+  const [first, copy] = [0, COPY_OFFSET].map((offset) => headerAt(blocks, offset));
+  const header = first ?? copy;
+  if (header === undefined) {
+    const [atFirst, atCopy] = [0, COPY_OFFSET].map((offset) =>
+      hasMagic(blocks.subarray(offset, offset + BLOCK))
+    );
+    if (atFirst && atCopy && size <= HEAD_BYTES) return undefined;
+    if (!atFirst && !(atCopy && size > HEAD_BYTES)) {
+      throw foreign(`"${path}" is not a batch journal and is left alone; move it away`);
+    }
     throw new BatchError(
       "journal_damaged",
-      `"${path}" is damaged in its first ${BLOCK} bytes, so that its answers cannot be matched to a job; remove it ` +
+      `"${path}" is damaged in its first ${HEAD_BYTES} bytes, so that its answers cannot be matched to a job; remove it ` +
         "to start over",
       false,
     );
   }
-  const header = decodeJson(payload) as JobIdentity & { version: unknown };
-  if (header.version !== FORMAT_VERSION) {
-    throw new BatchError(
-      "journal_foreign",
-      [
-        `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version ` +
-        "of compy that began it, or give another ",
-        { output: undefined },
-      ],
-      false,
+  if (header.version !== FORMAT_VERSION && header.version !== SINGLE_HEADER) {
+    throw foreign(
+      `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version of ` +
+        "compy that began it",
     );
   }
-  return header;
+  if (header.version === SINGLE_HEADER || (first !== undefined && copy !== undefined)) return { header };
+  return { header, damaged: first === undefined ? 0 : COPY_OFFSET };
+}
+
+/** Returns the header in the block at `offset`, or undefined when it is damaged. */
+function headerAt(blocks: Uint8Array, offset: number): StoredHeader | undefined {
+  const block = blocks.subarray(offset, offset + BLOCK);
+  if (!MAGIC.every((byte, i) => byte === block[i])) return undefined;
+  const payload = decodeFrame(offset + MAGIC.length, block.subarray(MAGIC.length));
+  return payload && decodeJson(payload) as StoredHeader;
+}
+
+function foreign(problem: string): BatchError {
+  return new BatchError("journal_foreign", [`${problem}, or give another `, { output: undefined }], false);
 }
 
 /**
- * Accepts a torn or lost header write: part of the magic followed by zeros, or zeros only. Block 1 may still be intact
- * and say that the sync failed.
+ * Accepts a torn or lost write of a block with a header: part of the magic followed by zeros, or zeros only. The slots
+ * may still be intact and say that the sync failed.
  */
-function hasMagic(blocks: Uint8Array): boolean {
-  const differs = MAGIC.findIndex((byte, i) => byte !== blocks[i]);
-  return differs < 0 || blocks.subarray(differs, BLOCK).every((byte) => byte === 0);
+function hasMagic(block: Uint8Array): boolean {
+  const differs = MAGIC.findIndex((byte, i) => byte !== block[i]);
+  return differs < 0 || block.subarray(differs).every((byte) => byte === 0);
 }
 
 /** Returns the file offset of the slot that stores how a job ended. */
@@ -164,10 +199,10 @@ export function slotOffset(slot: 0 | 1): number {
 const MAX_REASON = 300;
 
 /** Returns the bytes of a slot. */
-export function encodeEnd({ end, sequence, slot }: StoredEnd): Uint8Array {
+export function encodeEnd({ end, sequence, slot, isCopy }: StoredEnd): Uint8Array {
   const kept = end.state === "failed" ? { ...end, reason: end.reason.slice(0, MAX_REASON) } : end;
   const bytes = new Uint8Array(SLOT);
-  bytes.set(encodeFrame(slotOffset(slot), encodeJson({ sequence, ...kept })));
+  bytes.set(encodeFrame(slotOffset(slot), encodeJson({ sequence, isCopy, ...kept })));
   return bytes;
 }
 
@@ -176,13 +211,15 @@ export function decodeEnd(blocks: Uint8Array): StoredEnd | undefined {
   const found: StoredEnd[] = [];
   for (const slot of [0, 1] as const) {
     const offset = slotOffset(slot);
-    const payload = decodeFrame(offset, blocks.subarray(offset, RECORDS_OFFSET));
+    const payload = decodeFrame(offset, blocks.subarray(offset, COPY_OFFSET));
     if (payload === undefined) continue;
     // Earlier versions wrote the end once, without a sequence number.
-    const { sequence = 0, ...end } = decodeJson(payload) as JobEnd & { sequence?: number };
-    found.push({ end, sequence, slot });
+    const { sequence = 0, isCopy = false, ...end } = decodeJson(payload) as
+      & JobEnd
+      & Partial<Pick<StoredEnd, "sequence" | "isCopy">>;
+    found.push({ end, sequence, slot, isCopy });
   }
-  return found.sort((a, b) => b.sequence - a.sequence)[0];
+  return found.sort((a, b) => b.sequence - a.sequence || Number(a.isCopy) - Number(b.isCopy))[0];
 }
 
 function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {

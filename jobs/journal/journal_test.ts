@@ -1,10 +1,13 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { seeded, SimStorage } from "../../tests/batch/sim_storage.ts";
 import { BatchError } from "../errors.ts";
 import { Journal } from "./journal.ts";
-import type { JobIdentity, JournalRecord } from "./journal_format.ts";
+import { encodeHeader, encodeRecords, type JobIdentity, type JournalRecord } from "./journal_format.ts";
 
 const PATH = "job.journal";
+/** Bytes in front of the first record, and where the copy of the header begins. */
+const HEAD = 12_288;
+const COPY = 8192;
 const IDENTITY: JobIdentity = { input: "hash", inputSize: 100, lineCount: 4, settings: { model: "m" } };
 
 function record(index: number, text = `answer ${index}`): JournalRecord {
@@ -91,7 +94,7 @@ Deno.test("Journal: keeps all complete records when torn at any byte", async () 
     (await written([2, 0])).length,
     whole.length,
   ];
-  assertEquals(ends[0], 8192);
+  assertEquals(ends[0], HEAD);
   for (let size = 0; size <= whole.length; size++) {
     const kept = ends.findLastIndex((end) => end <= size);
     for (const tail of [0, 50]) {
@@ -107,32 +110,98 @@ Deno.test("Journal: keeps all complete records when torn at any byte", async () 
 
 Deno.test("Journal: any flipped bit in a record cuts off that record and the later ones", async () => {
   const whole = await written([2, 0, 3]);
-  const ends = [8192, (await written([2])).length, (await written([2, 0])).length];
-  for (let bit = 8192 * 8; bit < whole.length * 8; bit++) {
-    const flipped = whole.slice();
-    flipped[bit >> 3] ^= 1 << (bit & 7);
+  const ends = [HEAD, (await written([2])).length, (await written([2, 0])).length];
+  for (let bit = HEAD * 8; bit < whole.length * 8; bit++) {
     const kept = ends.findLastIndex((end) => end <= bit >> 3);
-    assertEquals((await recovered(flipped)).indexes, [2, 0, 3].slice(0, kept).sort(), `bit ${bit}`);
+    assertEquals(
+      (await recovered(flipped(whole, bit))).indexes,
+      [2, 0, 3].slice(0, kept).sort(),
+      `bit ${bit}`,
+    );
   }
 });
 
-Deno.test("Journal: refuses a header with any flipped bit, and leaves the answers alone", async () => {
+/** Returns the bytes with one bit flipped. */
+function flipped(bytes: Uint8Array, bit: number): Uint8Array {
+  const changed = bytes.slice();
+  changed[bit >> 3] ^= 1 << (bit & 7);
+  return changed;
+}
+
+Deno.test("Journal: reads and repairs a header with any flipped bit", async () => {
   const whole = await written([2, 0, 3]);
   const headerEnd = whole.subarray(0, 4096).findLastIndex((byte) => byte !== 0) + 1;
   for (let bit = 0; bit < headerEnd * 8; bit++) {
-    const flipped = whole.slice();
-    flipped[bit >> 3] ^= 1 << (bit & 7);
-    const storage = new SimStorage(seeded(1));
-    storage.put(PATH, flipped);
-    const error = await assertRejects(() => opened(storage), BatchError);
-    assert(["journal_foreign", "journal_damaged"].includes((error as BatchError).code));
-    assertEquals(storage.bytes(PATH), flipped);
+    for (const offset of [0, COPY]) {
+      const storage = new SimStorage(seeded(1));
+      storage.put(PATH, flipped(whole, 8 * offset + bit));
+      (await opened(storage)).close();
+      assertEquals(storage.bytes(PATH), whole, `bit ${bit} at ${offset}`);
+    }
   }
 });
 
+Deno.test("Journal: reads a header whose block is lost", async () => {
+  const whole = await written([2, 0, 3]);
+  for (const fill of [0, 0xff]) {
+    for (const offset of [0, COPY]) {
+      const storage = new SimStorage(seeded(1));
+      storage.put(PATH, whole.slice().fill(fill, offset, offset + 4096));
+      (await opened(storage)).close();
+      assertEquals(storage.bytes(PATH), whole);
+    }
+  }
+});
+
+Deno.test("Journal: refuses a damaged header with a damaged copy, and leaves the answers alone", async () => {
+  for (const [records, bit] of [[[2, 0, 3], 100], [[2], 0], [[], 100]] as const) {
+    const damaged = flipped(flipped(await written([...records]), bit), 8 * COPY + 100);
+    const storage = new SimStorage(seeded(1));
+    storage.put(PATH, damaged);
+    if (records.length === 0) {
+      (await opened(storage)).close(); // no answers, so nothing to lose
+      continue;
+    }
+    const error = await assertRejects(() => opened(storage), BatchError, "damaged in its first 12288 bytes");
+    assertEquals((error as BatchError).code, "journal_damaged");
+    assertEquals(storage.bytes(PATH), damaged);
+  }
+});
+
+Deno.test("Journal: continues a journal of format 1, which has no copy of the header", async () => {
+  const storage = new SimStorage(seeded(1));
+  storage.put(PATH, formatOne([2, 0]));
+  const journal = await opened(storage);
+  await Promise.all([3, 1].map((index) => journal.append(record(index))));
+  assertEquals(await Array.fromAsync(journal.records()), [0, 1, 2, 3].map((index) => record(index)));
+  journal.close();
+  const again = await opened(storage);
+  assertEquals([again.cutBytes, again.counts.completed], [0, 2]);
+  await again.finish({ state: "done", counts: again.counts, outputBytes: 5, errorBytes: 0 });
+  assertEquals(storage.bytes(PATH)!.length, COPY);
+});
+
+Deno.test("Journal: refuses a damaged header of format 1", async () => {
+  for (const [bit, code] of [[0, "journal_foreign"], [100, "journal_damaged"]] as const) {
+    const storage = new SimStorage(seeded(1));
+    storage.put(PATH, flipped(formatOne([2]), bit));
+    const error = await assertRejects(() => opened(storage), BatchError);
+    assertEquals((error as BatchError).code, code);
+  }
+});
+
+/** Returns a journal as versions before format 2 wrote it. */
+function formatOne(indexes: number[]): Uint8Array {
+  const { bytes } = encodeRecords(COPY, indexes.map((index) => record(index)));
+  const whole = new Uint8Array(COPY + bytes.length);
+  whole.set(encodeHeader({ version: 1, ...IDENTITY }, 0));
+  whole.set(bytes, COPY);
+  return whole;
+}
+
 Deno.test("Journal: rejects a record moved to another offset", async () => {
   const whole = await written([2, 0]);
-  const first = whole.subarray(8192, (await written([2])).length);
+  const first = whole.subarray(HEAD, (await written([2])).length);
   const moved = new Uint8Array(whole.length + first.length);
   moved.set(whole);
   moved.set(first, whole.length);
@@ -196,7 +265,29 @@ Deno.test("Journal: records how the job ended, and is small when the job is done
   journal.close();
   const again = await Journal.open(storage, PATH);
   assertEquals(again.ended, end);
-  assertEquals(storage.bytes(PATH)!.length, 8192);
+  assertEquals(storage.bytes(PATH)!.length, HEAD);
+});
+
+Deno.test("Journal: knows how the job ended with any flipped bit in one of the slots", async () => {
+  const storage = new SimStorage(seeded(1));
+  const journal = await opened(storage, { ...IDENTITY, lineCount: 0 });
+  const ends = ["running", undefined].map((state) => ({
+    state: "done" as const,
+    counts: journal.counts,
+    outputBytes: 5,
+    errorBytes: 0,
+    ...(state === "running" && { retry: { state } as const }),
+  }));
+  for (const end of ends) await journal.finish(end);
+  journal.close();
+  const whole = storage.bytes(PATH)!;
+  for (let bit = 8 * 4096; bit < 8 * COPY; bit++) {
+    if ((bit >> 3) % 2048 > 200) continue; // the frames are at the start of the slots
+    storage.put(PATH, flipped(whole, bit));
+    const again = await Journal.open(storage, PATH);
+    assertEquals(again.ended, ends[1], `bit ${bit}`);
+    again.close();
+  }
 });
 
 Deno.test("Journal: a torn write of the end leaves the job unchanged", async () => {
@@ -230,7 +321,7 @@ Deno.test("Journal: rejects a record with a wrong length", async () => {
   const whole = await written([2]);
   for (const length of [0, 1, 12, 13, 0x7fffffff, 0xffffffff, 200 * 1024 * 1024]) {
     const lying = whole.slice();
-    new DataView(lying.buffer).setUint32(8192, length, true);
+    new DataView(lying.buffer).setUint32(HEAD, length, true);
     assertEquals((await recovered(lying)).indexes, []);
   }
 });
