@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import { Duplex } from "node:stream";
+import { type ApiError, incompleteBody } from "../core/errors.ts";
 import type { Clock } from "./clock.ts";
 
 /** The state of a connection. It decides whether, and after how long, the connection may be closed. */
@@ -26,7 +27,8 @@ const LARGE_WRITE = 64 << 10;
 
 /**
  * A connection as a stream for node:http, which counts bytes and tracks its phase. At most one read and one write run
- * at a time. A request emits "cut" when the client ends in the middle of its body.
+ * at a time. A request emits "cut" when its body ends too early or is malformed. The connection emits "answered" when no
+ * request is left to answer.
  */
 export class Connection extends Duplex {
   /** When the phase began, on the clock, and the bytes received since. */
@@ -87,6 +89,17 @@ export class Connection extends Duplex {
     if (at >= 0) this.#requests.splice(at, 1);
     this.#served = true;
     this.#enterPhase();
+    if (this.#requests.length === 0) this.emit("answered");
+  }
+
+  /** Ends the incomplete body of the last request, with its reason. Returns false when no body is incomplete. */
+  cutBody(reason: ApiError): boolean {
+    return this.#requests.find(({ complete }) => !complete)?.emit("cut", reason) ?? false;
+  }
+
+  /** Drops all further input. The parser may already serve another connection, which the input must not reach. */
+  discardInput(): void {
+    this.removeAllListeners("data").resume();
   }
 
   #enterPhase(): void {
@@ -123,7 +136,7 @@ export class Connection extends Duplex {
   /** A client that cut its request short may still read the refusal; any other client has left. */
   #ended(): void {
     this.#cut = this.phase === "body";
-    if (this.#cut) this.#requests.find(({ complete }) => !complete)!.emit("cut");
+    if (this.#cut) this.cutBody(incompleteBody());
     else this.push(null);
   }
 

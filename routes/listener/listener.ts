@@ -180,7 +180,10 @@ export class Listener {
 
   async #answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const connection = incoming.socket as unknown as Connection;
-    if (connection.pipelined >= MAX_PIPELINED) return void connection.destroy();
+    // The rest of what the connection has received may hold more requests. Its last answer says why they get none.
+    if (connection.pipelined > MAX_PIPELINED) return;
+    const isRefused = connection.pipelined === MAX_PIPELINED;
+    if (isRefused) connection.discardInput();
     connection.beginRequest(incoming);
     const abort = new AbortController();
     const sent = new Promise<boolean>((resolve) => {
@@ -190,9 +193,12 @@ export class Listener {
         resolve(outgoing.writableFinished);
       });
     });
-    const response = await this.#handle(incoming, abort.signal, { sent, address: connection.address });
+    const response = isRefused
+      ? answerTo(tooManyPipelined())
+      : await this.#handle(incoming, abort.signal, { sent, address: connection.address });
     const last = () =>
-      !incoming.complete || this.#stopping || this.connections > CROWDED * this.options.maxConnections;
+      isRefused || !incoming.complete || this.#stopping ||
+      this.connections > CROWDED * this.options.maxConnections;
     await send(response, outgoing, last);
   }
 
@@ -201,11 +207,15 @@ export class Listener {
       return await this.options.handle(toRequest(incoming, signal), delivery);
     } catch (error) {
       if (!(error instanceof ApiError)) this.options.onError(error);
-      const answer = errorResponse(toApiError(error));
-      answer.headers.set("x-request-id", requestId());
-      return answer;
+      return answerTo(toApiError(error));
     }
   }
+}
+
+function answerTo(error: ApiError): Response {
+  const answer = errorResponse(error);
+  answer.headers.set("x-request-id", requestId());
+  return answer;
 }
 
 /** Waits until the descriptor of a closed connection is free. */
@@ -213,12 +223,19 @@ function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Answers an invalid request, if possible, and closes the connection. */
+/** Answers an invalid request after the requests before it, if possible, and closes the connection. */
 function refuse(error: Error & { code?: string }, connection: Connection): void {
-  if (connection.pipelined > 0 || !connection.writable) return void connection.destroy();
-  // The parser may already serve another connection: further input must not reach it.
-  connection.removeAllListeners("data").resume();
-  const refusal = refusalOf(error);
+  if (!connection.writable) return void connection.destroy();
+  connection.discardInput();
+  const refusal = refusalOf(error, connection.phase === "body");
+  if (connection.cutBody(refusal)) return;
+  if (connection.pipelined > 0) connection.once("answered", () => end(connection, refusal));
+  else end(connection, refusal);
+}
+
+/** Sends the refusal as the connection's last answer. */
+function end(connection: Connection, refusal: ApiError): void {
+  if (!connection.writable) return;
   const body = JSON.stringify(refusal.body());
   connection.end(
     `HTTP/1.1 ${refusal.status} ${REASONS[refusal.status]}\r\ncontent-type: application/json\r\n` +
@@ -232,8 +249,9 @@ const REASONS: Record<number, string> = {
   431: "Request Header Fields Too Large",
 };
 
-function refusalOf(error: Error & { code?: string }): ApiError {
+function refusalOf(error: Error & { code?: string }, isInBody: boolean): ApiError {
   if (error instanceof ApiError) return error;
+  if (isInBody) return new ApiError(400, "invalid_body", "A chunk of the request's body is malformed");
   if (error.code === "HPE_HEADER_OVERFLOW") {
     return new ApiError(
       431,
@@ -246,6 +264,15 @@ function refusalOf(error: Error & { code?: string }): ApiError {
 
 function lateHead(headMs: number): ApiError {
   return new ApiError(408, "head_timeout", `The request's head did not arrive within ${headMs / 1000} s`);
+}
+
+function tooManyPipelined(): ApiError {
+  const message =
+    `At most ${MAX_PIPELINED} requests may wait on one connection; send this one and those behind it again`;
+  return new ApiError(429, "too_many_pipelined", message, {
+    type: "rate_limit_error",
+    headers: { "retry-after": "1" },
+  });
 }
 
 function shortageOf(connections: number, cause: unknown): Error {

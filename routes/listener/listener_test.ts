@@ -141,7 +141,42 @@ Deno.test("listener: answers pipelined requests in order, up to a limit", async 
     const greedy = await RawClient.connect(base);
     await greedy.send(post.repeat(200));
     await greedy.closed;
-    assert(engine.requests.length <= 32, `${engine.requests.length}`);
+    assertEquals(engine.requests.length, 32);
+    const statuses = greedy.answer.match(/HTTP\/1\.1 \d+/g);
+    assertEquals(statuses, [...Array(32).fill("HTTP/1.1 200"), "HTTP/1.1 429"]);
+    const last = greedy.answer.split("HTTP/1.1 429")[1];
+    assertStringIncludes(last, '"code":"too_many_pipelined"');
+    assertMatch(last, /retry-after: 1\r\n/i);
+    assertMatch(last, /connection: close\r\n/i);
+  });
+});
+
+Deno.test("listener: answers a malformed request after the requests before it", async () => {
+  await withServer({}, async ({ base, engine, errors }) => {
+    const body = JSON.stringify({ model: "demo", messages, max_tokens: 1 });
+    const head =
+      "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    const post = `${head}content-length: ${body.length}\r\n\r\n${body}`;
+    const chunked = `${head}transfer-encoding: chunked\r\n\r\n`;
+    const part = `${body.length.toString(16)}\r\n${body}\r\n`;
+    const cases = [
+      ["a size that is not a number", `${chunked}zz\r\n`, "invalid_body"],
+      ["a size that is too large", `${chunked}${"f".repeat(17)}\r\n`, "invalid_body"],
+      ["a chunk longer than its size", `${chunked}1\r\n${body}\r\n`, "invalid_body"],
+      ["a malformed second chunk", `${chunked}${part}-1\r\n`, "invalid_body"],
+      ["a malformed request line", "NONSENSE\r\n\r\n", "invalid_request"],
+    ];
+    for (const [what, request, code] of cases) {
+      for (const before of [0, 2]) {
+        const client = await RawClient.connect(base);
+        await client.send(post.repeat(before) + request);
+        await client.closed;
+        const statuses = client.answer.match(/HTTP\/1\.1 \d+/g);
+        assertEquals(statuses, [...Array(before).fill("HTTP/1.1 200"), "HTTP/1.1 400"], what);
+        assertStringIncludes(client.answer, `"code":"${code}"`);
+      }
+    }
+    assertEquals([engine.requests.length, errors], [2 * cases.length, []]);
   });
 });
 

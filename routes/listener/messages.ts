@@ -51,16 +51,16 @@ function pairs(raw: readonly string[]): [string, string][] {
 }
 
 /**
- * Returns the body as a stream. Nothing is read ahead: many clients could fill the memory with bodies that wait. Fails with `incomplete_body` if it is cut.
+ * Returns the body as a stream. Nothing is read ahead: many clients could fill the memory with bodies that wait. Fails with the reason if it is cut.
  */
 function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
   let ended = false;
   return new ReadableStream<Uint8Array>({
     start(controller) {
-      const fail = () => {
+      const fail = (reason: ApiError) => {
         if (ended) return;
         ended = true;
-        controller.error(incompleteBody());
+        controller.error(reason);
       };
       incoming.on("data", (bytes: Uint8Array) => {
         if (ended) return;
@@ -72,8 +72,8 @@ function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
         ended = true;
         controller.close();
       });
-      incoming.on("error", fail);
-      incoming.on("close", fail);
+      incoming.on("error", () => fail(incompleteBody()));
+      incoming.on("close", () => fail(incompleteBody()));
       incoming.once("cut", fail);
       incoming.pause();
     },
