@@ -77,7 +77,10 @@ export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise
   }
 }
 
-/** Aborts `drainSignal` at the first Ctrl-C or SIGTERM and `signal` at the second one. A third one ends the process. */
+/**
+ * Aborts `drainSignal` at the first Ctrl-C, SIGTERM or hang-up and `signal` at the second one. A third one ends the
+ * process.
+ */
 export function listenForInterrupts(host: CommandHost, onDrain: () => void) {
   const drain = new AbortController();
   const now = new AbortController();

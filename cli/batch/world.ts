@@ -38,7 +38,7 @@ export interface EngineOptions extends Omit<EngineLoadOptions, "model"> {
 export interface CommandHost extends Screen {
   /** Returns standard input. */
   input(): ReadableStream<Uint8Array>;
-  /** Calls the handler on Ctrl-C and SIGTERM until the returned function is called. */
+  /** Calls the handler on Ctrl-C, SIGTERM and a closed terminal until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
 }
 
@@ -75,17 +75,22 @@ export function engineOptions(values: Values<typeof ENGINE_SETTINGS>): EngineOpt
   return { ...loadOptions(values), model: values.model, parallel: values.parallel };
 }
 
-function unlessBroken(write: () => void): void {
+/** Returns true for an error of standard output whose reader or terminal is gone. */
+function isGone(error: unknown): boolean {
+  return error instanceof Deno.errors.BrokenPipe || (error as { code?: unknown }).code === "EIO";
+}
+
+function unlessGone(write: () => void): void {
   try {
     write();
   } catch (error) {
-    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+    if (!isGone(error)) throw error;
   }
 }
 
 const host: CommandHost = {
   // A closed terminal or `| head` must not stop the job.
-  out: (text) => unlessBroken(() => out(text)),
+  out: (text) => unlessGone(() => out(text)),
   err,
   draw: drawLine,
   input: () => Deno.stdin.readable,

@@ -37,8 +37,8 @@ import {
   settingsFlags,
 } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf } from "../shared/settings.ts";
-import { stopWithParent, supervise } from "./supervise.ts";
-import { err, logs, note, once, onInterrupt, out } from "../shared/terminal.ts";
+import { isSupervised, stopWithParent, supervise } from "./supervise.ts";
+import { err, isOnTerminal, logs, note, once, onInterrupt, out } from "../shared/terminal.ts";
 import { asFlags, inFlags } from "../shared/words.ts";
 
 const MB = 2 ** 20;
@@ -51,7 +51,8 @@ ${helpOf(SERVE_SETTINGS)}${CONFIG_HELP}${HELP_LINE}
 Each option is also an environment variable (COMPY_PORT for --port; commas separate the entries of a list) and a key of the
 config file ("port": 8080). An option overrides the variable, and the variable overrides the file.
 When the server is ready, it prints: listening on http://HOST:PORT
-Ctrl-C or SIGTERM: the server takes no new requests, ends the running ones within ten seconds, and stops.
+Ctrl-C, SIGTERM or a closed terminal: the server takes no new requests, ends the running ones within ten seconds, and
+stops. Without a terminal, SIGHUP reads the file of keys again and reopens the log.
 Unfinished batches resume when a server starts with the same model and folder. The task may write to .compy only. To allow
 another folder: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
 /doc describes the API; /health and /metrics are for operators.
@@ -140,6 +141,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   // The server has its own signal handlers until it has stopped. After that a signal must not change the exit
   // code.
   onInterrupt(() => build?.stop());
+  const unlisten = onHangUp(followed.reload, server);
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
   stopWithParent(() => {
     build?.stop();
@@ -147,6 +149,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   });
   out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
+  unlisten();
   followed.stop();
   await pulls?.close();
   await log?.close();
@@ -246,20 +249,26 @@ async function openPulls({ values }: ServeSettings, onPulled: () => void): Promi
   return await Pulls.open(folder!, { endpoint }, onPulled);
 }
 
-/** Reloads files that change while the server runs; SIGHUP reloads them at once. */
+/** Reloads files that change while the server runs, and on `reload` at once. */
 function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log: RequestLog | undefined) {
   const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
-  const reload = () => {
-    keys?.reload();
-    log?.reopen();
-  };
-  Deno.addSignalListener("SIGHUP", reload);
   return {
-    stop() {
-      Deno.removeSignalListener("SIGHUP", reload);
-      keys?.stop();
+    reload() {
+      keys?.reload();
+      log?.reopen();
     },
+    stop: () => keys?.stop(),
   };
+}
+
+/**
+ * Stops the server when its terminal hangs up. Without a terminal, and under a supervisor, which turns a hang-up into
+ * SIGTERM, SIGHUP calls `reload`. Returns a function that ends the handling.
+ */
+function onHangUp(reload: () => void, server: HttpServer): () => void {
+  const handler = isOnTerminal && !isSupervised() ? () => server.shutdown() : reload;
+  Deno.addSignalListener("SIGHUP", handler);
+  return () => Deno.removeSignalListener("SIGHUP", handler);
 }
 
 /** Returns the engine's options. */

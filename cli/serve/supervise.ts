@@ -3,7 +3,7 @@ import { fromFileUrl, resolve } from "@std/path";
 import { installedLibraries, LIBRARY_VARIABLE } from "../../lib/libraries.ts";
 import { shipped, shippedModule } from "../../package.ts";
 import { isLinked, LINKED } from "../shared/start.ts";
-import { logLevel } from "../shared/terminal.ts";
+import { isOnTerminal, logLevel } from "../shared/terminal.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { pathsWritten } from "../shared/read_settings.ts";
@@ -47,8 +47,9 @@ export async function supervise(
   const stop = new AbortController();
   const handlers = SIGNALS.map((signal) =>
     [signal, () => {
-      if (signal !== "SIGHUP") stop.abort();
-      kill(child, signal);
+      const hangsUp = signal === "SIGHUP" && isOnTerminal;
+      if (signal !== "SIGHUP" || hangsUp) stop.abort();
+      kill(child, hangsUp ? "SIGTERM" : signal);
     }] as const
   );
   for (const [signal, handler] of handlers) Deno.addSignalListener(signal, handler);
@@ -178,12 +179,12 @@ async function untilEnd(child: Deno.ChildProcess): Promise<End> {
   return { ...status, readyMs: readyAt && performance.now() - readyAt };
 }
 
-/** A missing reader must not stop the server. */
+/** A missing reader, a terminal that has hung up or a full disk must not stop the server. */
 async function printAll(bytes: Uint8Array): Promise<void> {
   try {
     for (let done = 0; done < bytes.length;) done += await Deno.stdout.write(bytes.subarray(done));
-  } catch (error) {
-    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  } catch {
+    // There is no place left to print to.
   }
 }
 
@@ -195,9 +196,14 @@ function kill(child: Deno.ChildProcess | undefined, signal: Deno.Signal): void {
   }
 }
 
+/** Whether a supervisor runs this process. */
+export function isSupervised(): boolean {
+  return Deno.env.get(SUPERVISED) === "1";
+}
+
 /** Calls `stop` when the parent of a supervised process has ended. */
 export async function stopWithParent(stop: () => void): Promise<void> {
-  if (Deno.env.get(SUPERVISED) !== "1") return;
+  if (!isSupervised()) return;
   const buffer = new Uint8Array(64);
   while (await Deno.stdin.read(buffer).catch(() => null) !== null);
   stop();

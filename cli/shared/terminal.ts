@@ -82,14 +82,15 @@ export function once(tell: (message: string) => void): (message: string) => void
 /**
  * Writes a message with a line end, or a part of one, to standard error. Control characters are escaped, and line
  * ends within it unless the next line is indented, so that no text can forge another message. Commands in the
- * text take the form in which the user called this one. A missing reader must not stop the process.
+ * text take the form in which the user called this one. A missing reader, a terminal that has hung up or a full
+ * disk must not stop the process.
  */
 export function err(text: string): void {
   const end = text.endsWith("\n") ? "\n" : "";
   try {
     write(Deno.stderr, escapedMessage(asCalled(text.slice(0, text.length - end.length))) + end);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  } catch {
+    // There is no place left to report this.
   }
 }
 
@@ -146,11 +147,20 @@ export class ProgressLine {
 }
 
 /**
- * Calls the handler on every Ctrl-C and SIGTERM instead of ending the process, until the returned function is
- * called. One Ctrl-C can arrive twice: from the terminal and from the task runner.
+ * Whether the process was started on a terminal, which can hang up. Read once, because a terminal that has hung up no
+ * longer counts as one.
+ */
+export const isOnTerminal = [Deno.stdin, Deno.stdout, Deno.stderr].some((stream) => stream.isTerminal());
+
+/**
+ * Calls the handler on every Ctrl-C and SIGTERM, and when the terminal hangs up, instead of ending the process, until
+ * the returned function is called. One Ctrl-C can arrive twice: from the terminal and from the task runner. Without a
+ * terminal the handling of SIGHUP stays as it is, because nohup may have turned the signal off.
  */
 export function onInterrupt(handler: () => void): () => void {
-  const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+  const signals: Deno.Signal[] = ["SIGINT"];
+  if (Deno.build.os !== "windows") signals.push("SIGTERM");
+  if (isOnTerminal) signals.push("SIGHUP");
   for (const signal of signals) Deno.addSignalListener(signal, handler);
   return () => {
     for (const signal of signals) Deno.removeSignalListener(signal, handler);
