@@ -2,6 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { join } from "@std/path";
 import { openDataFolder } from "./data_folder.ts";
+import { BatchStore, ResponseStore } from "../../lib/serving.ts";
 import { inFlags } from "../shared/words.ts";
 
 Deno.test("data folder: refuses a second server with the first one's process id until the first closes the folder", async () => {
@@ -33,6 +34,53 @@ Deno.test("data folder: refuses a second server with the first one's process id 
   } finally {
     await Deno.remove(parent, { recursive: true });
   }
+});
+
+/** Returns the rights of everything in a folder, by name. */
+function rightsIn(path: string): Record<string, string> {
+  const names = [...Deno.readDirSync(path)].map(({ name }) => name).sort();
+  return Object.fromEntries(names.map((name) => {
+    return [name, (Deno.statSync(join(path, name)).mode! & 0o777).toString(8)];
+  }));
+}
+
+Deno.test({
+  name: "data folder: lets only its user read, whatever the rights of the folder were",
+  ignore: Deno.build.os === "windows",
+  fn: async () => {
+    const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
+    try {
+      const path = join(parent, "data");
+      await Deno.mkdir(path, { mode: 0o777 });
+      const wanted = {
+        "compy.sqlite": "600",
+        "compy.sqlite-shm": "600",
+        "compy.sqlite-wal": "600",
+        files: "700",
+        jobs: "700",
+        lock: "600",
+        responses: "700",
+        uploads: "700",
+      };
+      const check = async () => {
+        const folder = await openDataFolder(path);
+        const store = new BatchStore(folder.database);
+        await ResponseStore.open(folder.at("responses"));
+        try {
+          assertEquals(rightsIn(path), wanted);
+        } finally {
+          store.close();
+          folder.close();
+        }
+      };
+      await check();
+      // An earlier version created them readable by everyone.
+      for (const { name } of Deno.readDirSync(path)) await Deno.chmod(join(path, name), 0o777);
+      await check();
+    } finally {
+      await Deno.remove(parent, { recursive: true });
+    }
+  },
 });
 
 Deno.test("data folder: says what to do when it is not writable", async () => {

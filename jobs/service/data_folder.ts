@@ -13,8 +13,13 @@ import { ServiceError } from "../types.ts";
  *   files/FILE        the content of an uploaded file
  *   jobs/BATCH/       a batch's journal, output.jsonl and errors.jsonl
  *   responses/        stored answers of /v1/responses (ResponseStore)
+ *
+ * Only the server's user may read them, whatever the rights of the data folder are.
  */
 const FOLDERS = ["uploads", "files", "jobs"];
+const DATABASE = "compy.sqlite";
+const PRIVATE_FOLDERS = [...FOLDERS, "responses"];
+const PRIVATE_FILES = ["lock", DATABASE, `${DATABASE}-wal`, `${DATABASE}-shm`];
 
 /** Maximum uploads and downloads at once: each holds a file descriptor. */
 const MAX_UPLOADS = 16;
@@ -34,7 +39,7 @@ export class DataFolder {
   /** Creates the folder if it is missing and locks it. Throws if another server uses it. */
   static async open(path: string): Promise<DataFolder> {
     for (const folder of FOLDERS) await Deno.mkdir(join(path, folder), { recursive: true, mode: 0o700 });
-    const lock = await Deno.open(join(path, "lock"), { read: true, write: true, create: true });
+    const lock = await Deno.open(join(path, "lock"), PRIVATE);
     if (!await lock.tryLock(true)) {
       const pid = /^\d+$/m.exec(await new Response(lock.readable).text().catch(() => ""))?.[0];
       const user = `another server uses it${pid ? ` (process ${pid})` : ""}`;
@@ -45,12 +50,15 @@ export class DataFolder {
         { data: null },
       ]);
     }
+    // SQLite gives its other files the rights of the database.
+    (await Deno.open(join(path, DATABASE), PRIVATE)).close();
+    await makePrivate(path);
     await nameHolder(lock).catch(() => {}); // fails on a full disk, but the server must still start
     return new DataFolder(path, lock);
   }
 
   get database(): string {
-    return join(this.path, "compy.sqlite");
+    return join(this.path, DATABASE);
   }
 
   /** Returns the full path of a path relative to the folder. */
@@ -154,6 +162,21 @@ export class DataFolder {
 
   close(): void {
     this.lock.close();
+  }
+}
+
+const PRIVATE = { read: true, write: true, create: true, mode: 0o600 };
+
+/** Takes the rights of other users away from what an earlier version, a restore or a person has created. */
+async function makePrivate(path: string): Promise<void> {
+  if (Deno.build.os === "windows") return;
+  const modes = [
+    ...PRIVATE_FOLDERS.map((name) => [name, 0o700]),
+    ...PRIVATE_FILES.map((name) => [name, 0o600]),
+  ];
+  for (const [name, mode] of modes as [string, number][]) {
+    // A file may be missing, or belong to another user, whose decision it is then.
+    await Deno.chmod(join(path, name), mode).catch(() => {});
   }
 }
 
