@@ -96,7 +96,7 @@ export class HubClient {
   /** `after`: a redirect led there. Such links expire. */
   #refusal({ status, headers }: Response, url: URL, after: boolean): Error {
     if (status === 408 || status === 425 || status === 429 || status >= 500) {
-      return new Transient(`${url.host} answers ${status}`, retryAfter(headers.get("retry-after")));
+      return new Transient(`${url.host} answers ${status}`, retryAfter(headers));
     }
     if (after && url.origin !== this.endpoint.origin) {
       return new Transient(`${url.host}, where the hub redirects, answers ${status}`);
@@ -131,11 +131,14 @@ function redirected(from: URL, location: string): URL {
 }
 
 /** Returns the wait in milliseconds; undefined where the header is missing or not understood. */
-export function retryAfter(header: string | null, now = Date.now()): number | undefined {
+export function retryAfter(headers: Headers): number | undefined {
+  const header = headers.get("retry-after");
   if (header === null) return undefined;
   if (/^\d{1,9}$/.test(header)) return 1000 * Number(header);
   const date = Date.parse(header);
-  return Number.isNaN(date) ? undefined : Math.max(0, date - now);
+  // This machine's clock may be wrong, so a date counts from the date of the answer.
+  const answered = Date.parse(headers.get("date") ?? "") || Date.now();
+  return Number.isNaN(date) ? undefined : Math.max(0, date - answered);
 }
 
 function sha256Of(etag: string | null): string | undefined {

@@ -1,5 +1,6 @@
 import { concat } from "@std/bytes/concat.js";
 import { join } from "@std/path";
+import { isSet, steadyClock } from "./clock.ts";
 import { reasonOf } from "./live_batch.ts";
 import { Pause } from "../run/pause.ts";
 
@@ -40,7 +41,7 @@ export interface ResponseStoreOptions {
   readonly maxBytes?: number;
   /** Receives the reason why responses cannot be stored. */
   readonly report?: (error: unknown) => void;
-  /** Unix milliseconds. */
+  /** Unix milliseconds; by default of a clock that nobody can set. */
   readonly now?: () => number;
 }
 
@@ -63,6 +64,7 @@ export class ResponseStore {
   readonly #sizes: Map<string, number>;
   readonly #maxBytes: number;
   readonly #now: () => number;
+  readonly #openedAt: number;
   #stored = 0;
   /** The last response could not be stored; the operator knows. */
   #isFailing = false;
@@ -75,7 +77,8 @@ export class ResponseStore {
     this.#sizes = new Map(sizes);
     for (const [, bytes] of sizes) this.#stored += shelf.taken(bytes);
     this.#maxBytes = options.maxBytes;
-    this.#now = options.now ?? Date.now;
+    this.#now = options.now ?? steadyClock();
+    this.#openedAt = this.#now();
   }
 
   /** Opens the store in a folder, which is created if it is missing. */
@@ -105,11 +108,16 @@ export class ResponseStore {
 
   /** Removes responses that are too old, and the oldest ones while there are too many bytes. */
   async dropOld(): Promise<void> {
-    const since = this.#now() - MAX_AGE_MS;
     for (const id of this.#sizes.keys()) {
-      if (this.#stored <= this.#maxBytes && timeOf(id) > since) return;
+      if (this.#stored <= this.#maxBytes && !this.#isOld(id)) return;
       await this.#drop(id);
     }
+  }
+
+  /** The age of a response from before the clock was set is unknown; it counts from the start of this process. */
+  #isOld(id: string): boolean {
+    const storedAt = isSet(timeOf(id)) ? timeOf(id) : this.#openedAt;
+    return storedAt <= this.#now() - MAX_AGE_MS;
   }
 
   async #save(owner: string, id: string, response: StoredResponse): Promise<boolean> {
@@ -136,7 +144,7 @@ export class ResponseStore {
 
   async #read(owner: string, id: string) {
     const size = this.#sizes.get(id);
-    if (size === undefined || timeOf(id) <= this.#now() - MAX_AGE_MS) return undefined;
+    if (size === undefined || this.#isOld(id)) return undefined;
     try {
       const bytes = await this.shelf.read(fileName(id, size));
       const response = await decode(owner, bytes);

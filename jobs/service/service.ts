@@ -3,6 +3,7 @@ import type { QueueOptions } from "./queue_options.ts";
 import { newId } from "./live_batch.ts";
 import type { InputLimits } from "../check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
+import { ClockWatch, steadyClock } from "./clock.ts";
 import { sleep } from "../run/dispatch.ts";
 import { diskStorage, type Storage } from "../journal/storage.ts";
 import { ResponseStore } from "./response_store.ts";
@@ -47,6 +48,8 @@ export interface ServiceOptions {
   readonly sweepMs?: number;
   /** Unix seconds. */
   readonly now?: () => number;
+  /** Unix seconds of a clock that nobody can set; by default `now`, if that is given. */
+  readonly steady?: () => number;
 }
 
 export interface ServiceFigures {
@@ -70,15 +73,19 @@ export class BatchService {
   readonly #queue: BatchQueue;
   readonly #sweeper: ReturnType<typeof setInterval>;
   readonly #closing = new AbortController();
+  readonly #clock: ClockWatch;
 
   private constructor(
     private readonly folder: DataFolder,
     store: BatchStore,
     readonly responses: ResponseStore,
     private readonly now: () => number,
+    steady: () => number,
     private readonly options: ServiceOptions,
   ) {
     this.#store = store;
+    this.#clock = new ClockWatch(now, steady);
+    store.shiftTimes(this.#clock.atStart());
     this.#queue = new BatchQueue({
       pauseMs: PAUSE_MS,
       storage: diskStorage,
@@ -101,13 +108,15 @@ export class BatchService {
       store = new BatchStore(folder.database);
       const jobs = store.unfinished().map(({ id }) => folder.job(id).folder);
       await folder.clean(new Set([...store.allFiles().map(({ path }) => path), ...jobs]));
+      const steadyMs = steadyClock();
+      const steady = options.steady ?? options.now ?? (() => steadyMs() / 1000);
       const now = options.now ?? (() => Math.floor(Date.now() / 1000));
       const responses = await ResponseStore.open(folder.at("responses"), {
         maxBytes: options.responseBytes,
         report: options.report,
-        now: () => 1000 * now(),
+        now: () => 1000 * steady(),
       });
-      return new BatchService(folder, store, responses, now, options);
+      return new BatchService(folder, store, responses, now, steady, options);
     } catch (error) {
       store?.close();
       folder.close();
@@ -309,6 +318,7 @@ export class BatchService {
   }
 
   async #sweep(): Promise<void> {
+    this.#store.shiftTimes(this.#clock.jump());
     const now = this.now();
     this.#queue.wake(); // a model that a batch waits for may be available now
     for (const batch of this.#store.unfinished()) {

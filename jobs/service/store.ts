@@ -1,5 +1,6 @@
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import { WordedError } from "../../engine/api/errors.ts";
+import type { Shift } from "./clock.ts";
 import {
   type BatchCounts,
   type BatchRecord,
@@ -30,6 +31,9 @@ const FILE_COLUMNS =
   `id, owner, bytes, created_at AS createdAt, expires_at AS expiresAt, filename, purpose, path`;
 const BATCH_COLUMNS =
   `record, total, completed, failed, prompt_tokens, cached_tokens, output_tokens, reasoning_tokens`;
+
+/** The times of a batch that has not ended. */
+const TIMES = ["createdAt", "expiresAt", "inProgressAt", "finalizingAt", "cancellingAt"] as const;
 
 type Row = Record<string, unknown>;
 
@@ -200,6 +204,24 @@ export class BatchStore {
       this.#run(sql, JSON.stringify(record), ended ? 1 : 0, batch.id);
     });
     return changed;
+  }
+
+  /** Shifts the times of unfinished batches and of files that expire, after the clock was set. */
+  shiftTimes(shift: Shift | undefined): void {
+    if (shift === undefined) return;
+    const moved = this.unfinished().filter(({ createdAt }) => shift(createdAt) !== 0);
+    const files = this.allFiles().filter((file) => file.expiresAt !== null && shift(file.createdAt) !== 0);
+    if (moved.length + files.length === 0) return;
+    this.#inTransaction(() => {
+      for (const { counts: _, ...record } of moved) {
+        const seconds = shift(record.createdAt);
+        const times = TIMES.map((name) => [name, record[name] === null ? null : record[name] + seconds]);
+        const changed = JSON.stringify({ ...record, ...Object.fromEntries(times) });
+        this.#run("UPDATE batches SET record = ? WHERE id = ?", changed, record.id);
+      }
+      const sql = "UPDATE files SET created_at = created_at + ?1, expires_at = expires_at + ?1 WHERE id = ?2";
+      for (const { id, createdAt } of files) this.#run(sql, shift(createdAt), id);
+    });
   }
 
   setCounts(id: string, counts: BatchCounts): void {

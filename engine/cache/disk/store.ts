@@ -132,7 +132,7 @@ export class FolderStore implements PromptStore {
 
   get writable(): boolean {
     if (!this.#writes) this.#lookAgain();
-    return this.#writes && !this.#closed && Date.now() >= this.#quietUntil;
+    return this.#writes && !this.#closed && performance.now() >= this.#quietUntil;
   }
 
   has(name: string): boolean {
@@ -197,7 +197,8 @@ export class FolderStore implements PromptStore {
       entry.usedAt = now;
       this.#index.delete(names[i]);
       this.#index.set(names[i], entry);
-      if (!this.#writes || now - entry.touchedAt < TOUCH_MS) continue;
+      // A later time is of a clock that was wrong.
+      if (!this.#writes || Math.abs(now - entry.touchedAt) < TOUCH_MS) continue;
       entry.touchedAt = now;
       this.#touches.set(names[i], now - i);
     }
@@ -275,10 +276,11 @@ export class FolderStore implements PromptStore {
   async #makeRoom(bytes: number): Promise<boolean> {
     const { limit, keepMs } = this.options;
     if (bytes > limit) return false;
-    const kept = keepMs === undefined ? Infinity : Date.now() - keepMs;
+    const now = Date.now();
+    const isKept = (usedAt: number) => keepMs !== undefined && Math.abs(now - usedAt) <= keepMs;
     for (const [name, { usedAt }] of this.#index) {
       if (this.#bytes + bytes <= limit) return true;
-      if (usedAt < kept) await this.#remove(name);
+      if (!isKept(usedAt)) await this.#remove(name);
     }
     return this.#bytes + bytes <= limit;
   }
@@ -306,7 +308,7 @@ export class FolderStore implements PromptStore {
   }
 
   #lookAgain(): void {
-    if (this.#looking || this.#closed || Date.now() - this.#looked < LOOK_MS) return;
+    if (this.#looking || this.#closed || performance.now() - this.#looked < LOOK_MS) return;
     this.#looking = true;
     this.#look().catch((error) => this.#warn("read", `it cannot be read: ${reason(error)}`)).finally(() => {
       this.#looking = false;
@@ -316,7 +318,7 @@ export class FolderStore implements PromptStore {
 
   /** Takes the lock if it is free, and reads the names of all parts. */
   async #look(): Promise<void> {
-    this.#looked = Date.now();
+    this.#looked = performance.now();
     const locked = await this.folder.lock().catch((error) => {
       this.#fail(error);
       return false;
@@ -372,7 +374,7 @@ export class FolderStore implements PromptStore {
   /** Pauses writing after a disk error. A lack of file descriptors is not a disk error. */
   #fail(error: unknown): void {
     if (isShortage(error)) return;
-    this.#quietUntil = Date.now() + QUIET_MS;
+    this.#quietUntil = performance.now() + QUIET_MS;
     this.#warn(
       "write",
       `it cannot be written: ${reason(error)}; prompts are kept in memory only until that works again`,

@@ -1,0 +1,40 @@
+import { assertEquals } from "@std/assert";
+import { ClockWatch } from "./clock.ts";
+
+const DAY = 24 * 3600;
+const TODAY = 1_800_000_000;
+
+/** A clock that runs for `seconds` and is then set ahead by `jump`. Returns the shifts of records of these times. */
+function shiftsOf(start: number, seconds: number, jump: number, createdAt: readonly number[]) {
+  let [now, steady] = [start, 500];
+  const watch = new ClockWatch(() => now, () => steady);
+  assertEquals(watch.jump(), undefined);
+  now += seconds + jump;
+  steady += seconds;
+  const shift = watch.jump();
+  assertEquals(watch.jump(), undefined);
+  return shift && createdAt.map((at) => shift(at));
+}
+
+Deno.test("clock: finds no jump in drift and small corrections", () => {
+  for (const jump of [0, 59, -59]) assertEquals(shiftsOf(TODAY, 10 * DAY, jump, []), undefined);
+});
+
+Deno.test("clock: shifts records of the clock that was wrong, and no others", () => {
+  // A machine that starts in 1970 and is set to today; the second record is from before its restart.
+  assertEquals(shiftsOf(100, 30, TODAY, [120, TODAY - DAY]), [TODAY, 0]);
+  // A clock that jumps ten years ahead, and back. The last record is from before it was wrong.
+  const years = 3650 * DAY;
+  assertEquals(shiftsOf(TODAY, 30, years, [TODAY - DAY, TODAY + 20]), [years, years]);
+  assertEquals(shiftsOf(TODAY + years, 30, -years, [TODAY + years - DAY, TODAY + years + 20, TODAY - DAY]), [
+    -years,
+    -years,
+    0,
+  ]);
+});
+
+Deno.test("clock: at the start, the age of records from before the clock was set counts anew", () => {
+  const atStart = (now: number) => new ClockWatch(() => now, () => now).atStart();
+  assertEquals(atStart(100), undefined);
+  assertEquals([120, TODAY - DAY].map(atStart(TODAY)!), [TODAY - 120, 0]);
+});
