@@ -142,10 +142,11 @@ export function parseChecked(
   return withoutDuplicate(parseLine(line, limits), line.number, check.firstLines[line.index]);
 }
 
-export function inputChanged(name: string, line: number): BatchError {
+export function inputChanged(name: string, line?: number): BatchError {
+  const where = line === undefined ? "" : ` (seen at line ${line})`;
   return new BatchError(
     "input_changed",
-    `"${name}" was changed while the job ran (seen at line ${line}); put the old content back to resume the job`,
+    `"${name}" was changed while the job ran${where}; put the old content back to resume the job`,
     true,
   );
 }

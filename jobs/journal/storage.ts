@@ -13,8 +13,11 @@ export interface Storage {
    * "read" requires an existing file. "edit" reads and writes, and creates a missing file. "replace" empties it first.
    */
   open(path: string, mode: "read" | "edit" | "replace"): Promise<StorageFile>;
-  /** Returns size and kind, or undefined when nothing is at `path`. */
-  stat(path: string): Promise<{ size: number; isFile: boolean } | undefined>;
+  /**
+   * Returns size and kind, or undefined when nothing is at `path`. `version` differs when the file was written or replaced
+   * since.
+   */
+  stat(path: string): Promise<{ size: number; isFile: boolean; version: string } | undefined>;
   /** Renames a file, and replaces the file at `to`. */
   rename(from: string, to: string): Promise<void>;
   /** Removes a file. Does nothing when nothing is at `path`. */
@@ -50,8 +53,9 @@ export const diskStorage: Storage = {
 
   async stat(path) {
     try {
-      const found = await stat(path);
-      return { size: found.size, isFile: found.isFile() };
+      const found = await stat(path, { bigint: true });
+      const version = `${found.ino} ${found.size} ${found.mtimeNs}`;
+      return { size: Number(found.size), isFile: found.isFile(), version };
     } catch (error) {
       if (errorCode(error) === "ENOENT") return undefined;
       throw error;

@@ -2,10 +2,11 @@ import { dirname, resolve } from "@std/path";
 import { JobIds, refusalRecord } from "../answers.ts";
 import { checkInput, type Examine, type InputCheck, type InputLimits } from "../check.ts";
 import { dispatch, type Execute, type LineChanges } from "./dispatch.ts";
-import { BatchError, ioError } from "../errors.ts";
+import { BatchError } from "../errors.ts";
 import { Journal } from "../journal/journal.ts";
 import type { AnswerOrder, Counts, DoneJob, JobIdentity, JournalRecord } from "../journal/journal_format.ts";
 import { type JobInput, type OpenInput, openJsonLines } from "../input.ts";
+import { checkUnchanged, statOf } from "./input_version.ts";
 import type { OutputForm } from "../output_form.ts";
 import { LookAhead } from "./look_ahead.ts";
 import type { ModelIdentity } from "../model_identity.ts";
@@ -156,7 +157,9 @@ class Job {
 
   async run(): Promise<BatchResult> {
     const { input: name, connect, onEvent, examine, openInput = openJsonLines } = this.options;
-    const input = this.input = await openInput(this.storage, name);
+    const version = (await statOf(this.storage, name))?.version;
+    const open = () => openInput(this.storage, name);
+    const input = this.input = await open();
     const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
     const check = await checkInput(input, name, this.limits, refused, {
       signal: this.drainSignal,
@@ -166,7 +169,7 @@ class Job {
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
     // The journal is created only after the engine is loaded, so a mistyped model name leaves no files.
     const path = journalPath(this.options.output);
-    if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
+    if (await statOf(this.storage, path) === undefined) await this.refuseOverwriting();
     else this.journal = await this.openJournal(path, check);
     if (this.journal?.ended !== undefined) return this.earlierEnd(this.journal);
     const { execute, settings, processor } = await connect();
@@ -184,6 +187,8 @@ class Job {
       await this.answerAll(input, journal, check, execute, new JobIds(identity));
       const first = journal.firstAnswered;
       if (first < this.endOf(check) || this.signal.aborted) return { state: "stopped", counts: this.counts };
+      const { limits, signal } = this;
+      await checkUnchanged(this.storage, { name, open, version, check, limits, signal });
       const isWhole = first === check.lineCount;
       return isWhole
         ? await this.finish(journal, input.output)
@@ -318,14 +323,14 @@ class Job {
   /** Throws BatchError when an output exists: a file without a journal does not belong to this job. */
   private async refuseOverwriting(): Promise<void> {
     for (const path of [this.options.output, this.options.errors]) {
-      if (await stat(this.storage, dirname(path)) === undefined) {
+      if (await statOf(this.storage, dirname(path)) === undefined) {
         throw new BatchError(
           "output_unwritable",
           `Cannot write "${path}": there is no folder "${dirname(path)}"`,
           false,
         );
       }
-      if (await stat(this.storage, path) === undefined) continue;
+      if (await statOf(this.storage, path) === undefined) continue;
       const message = `"${path}" exists and does not belong to this job; move it away or give another name`;
       throw new BatchError("output_exists", message, false);
     }
@@ -339,7 +344,7 @@ export async function checkOutputs(
   { outputBytes, errorBytes }: DoneJob,
 ): Promise<void> {
   for (const [file, bytes] of [[output, outputBytes], [errors, errorBytes]] as const) {
-    const found = await stat(storage, file);
+    const found = await statOf(storage, file);
     if (found?.size === bytes || (bytes === 0 && found === undefined)) continue;
     const state = found === undefined ? "is gone" : `has ${found.size} bytes now instead of ${bytes}`;
     const message =
@@ -372,14 +377,6 @@ async function* counted(
     counts.promptTokens += record.promptTokens;
     counts.outputTokens += record.outputTokens;
     yield record;
-  }
-}
-
-async function stat(storage: Storage, path: string) {
-  try {
-    return await storage.stat(path);
-  } catch (error) {
-    throw ioError(`look at "${path}"`, error);
   }
 }
 

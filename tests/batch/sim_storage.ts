@@ -1,3 +1,4 @@
+import { crc32 } from "node:zlib";
 import type { Storage, StorageFile } from "../../jobs/journal/storage.ts";
 
 /** The disk's fault at one call. */
@@ -118,9 +119,9 @@ export class SimStorage implements Storage {
 
   async stat(path: string) {
     await this.call("stat", path);
-    if (path === ".") return { size: 0, isFile: false };
+    if (path === ".") return { size: 0, isFile: false, version: "" };
     const inode = this.names.get(path);
-    return inode && { size: inode.seen.length, isFile: true };
+    return inode && { size: inode.seen.length, isFile: true, version: `${crc32(inode.seen)}` };
   }
 
   async rename(from: string, to: string): Promise<void> {

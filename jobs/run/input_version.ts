@@ -1,0 +1,41 @@
+import { checkInput, inputChanged, type InputCheck, type InputLimits } from "../check.ts";
+import { ioError } from "../errors.ts";
+import type { JobInput } from "../input.ts";
+import type { Storage } from "../journal/storage.ts";
+
+/** Like `storage.stat`. Throws BatchError. */
+export async function statOf(storage: Storage, path: string) {
+  try {
+    return await storage.stat(path);
+  } catch (error) {
+    throw ioError(`look at "${path}"`, error);
+  }
+}
+
+interface CheckedInput {
+  readonly name: string;
+  readonly open: () => Promise<JobInput>;
+  /** What `storage.stat` said before the check. */
+  readonly version: string | undefined;
+  readonly check: InputCheck;
+  readonly limits: InputLimits;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Throws BatchError when the file has another content than the one that was checked. While a job runs, only changes of
+ * lines that it has yet to read are noticed. The file is read again only when its version differs.
+ */
+export async function checkUnchanged(storage: Storage, input: CheckedInput): Promise<void> {
+  const { name, open, version, check, limits, signal } = input;
+  const found = await statOf(storage, name);
+  // The answers are those of the file that is gone.
+  if (found === undefined || found.version === version) return;
+  const now = await open();
+  try {
+    const { identity } = await checkInput(now, name, limits, () => {}, { signal });
+    if (identity !== check.identity) throw inputChanged(name);
+  } finally {
+    now.close();
+  }
+}
