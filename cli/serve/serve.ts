@@ -1,4 +1,3 @@
-import { worded } from "../../engine/api/errors.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
 import { KERNELS } from "../../lib/libraries.ts";
 import { ComingKernels, identityOf, type LoadedEngine, loadedOf } from "../../lib/model.ts";
@@ -21,6 +20,7 @@ import {
 } from "../../lib/serving.ts";
 import { describe } from "./describe.ts";
 import { openDataFolder } from "./data_folder.ts";
+import { errorLog } from "./error_log.ts";
 import { UsageError } from "../shared/flags.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { loadOptions, loadWithProgress, modelId, modelPath, parallelOptions } from "../shared/model.ts";
@@ -39,7 +39,7 @@ import {
 import { HELP_LINE, helpOf } from "../shared/settings.ts";
 import { isSupervised, stopWithParent, supervise } from "./supervise.ts";
 import { err, isOnTerminal, logs, note, once, onInterrupt, out } from "../shared/terminal.ts";
-import { asFlags, inFlags } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 const MB = 2 ** 20;
 
@@ -298,7 +298,7 @@ function serveOptions({ values }: ServeSettings) {
     allowedHosts: allowHost.length > 0 ? allowHost : undefined,
     limits: { uploadBytes: MB * maxUploadMb },
     maxConnections,
-    onError: reporter(),
+    onError: errorLog(),
     warn: once(warn),
   } satisfies ServeOptions;
 }
@@ -306,26 +306,6 @@ function serveOptions({ values }: ServeSettings) {
 /** Prints a warning for the operator. */
 function warn(message: string): void {
   note(message, "warning");
-}
-
-/**
- * Returns a function that writes errors to standard error. An error that ended many requests is written once.
- */
-function reporter(): (error: unknown) => void {
-  const told = new WeakSet<Error>();
-  return (error) => {
-    if (!(error instanceof Error)) return err(`${error}\n`);
-    if (told.has(error)) return;
-    told.add(error);
-    err(`${traced(error)}\n`);
-  };
-}
-
-/** Returns an error's stack with those of its causes. */
-function traced(error: Error): string {
-  const { stack, message, cause } = error;
-  const own = `${stack}`.replace(message, () => worded(error, asFlags));
-  return cause instanceof Error ? `${own}\n  Caused by ${traced(cause)}` : own;
 }
 
 /** Stops the server when its engine has failed for good. The returned function says whether that happened. */

@@ -266,14 +266,15 @@ export class BatchStore {
   }
 }
 
-const SQLITE_FULL = 13;
+const SQLITE_FULL = "database or disk is full";
 
 /** Runs a change. Throws ServiceError storage_full when the disk is full. */
 function orFull(change: () => unknown): void {
   try {
     change();
   } catch (cause) {
-    if ((cause as { errcode?: unknown }).errcode !== SQLITE_FULL) throw cause;
+    // Not every error has SQLite's code.
+    if (!(cause instanceof Error && cause.message.includes(SQLITE_FULL))) throw cause;
     throw new ServiceError("storage_full", "There is no room on the server's disk", { cause });
   }
 }

@@ -1,0 +1,96 @@
+import { worded } from "../../engine/api/errors.ts";
+import { err } from "../shared/terminal.ts";
+import { asFlags } from "../shared/words.ts";
+
+/** Errors that whoever runs the server resolves. A stack would not help, and one cause fails many requests. */
+const CAUSES: Readonly<Record<string, string>> = {
+  ENOSPC: "the disk is full",
+  EDQUOT: "the disk quota of this user is used up",
+  EFBIG: "a file is too large (ulimit -f)",
+  EROFS: "the disk is read-only",
+  EIO: "the disk fails",
+  EMFILE: "this process has too many files open (ulimit -n)",
+  ENFILE: "the system has too many files open",
+};
+/** Codes of ServiceError and BatchError for the same causes. */
+const SAME: Readonly<Record<string, string>> = {
+  storage_full: "ENOSPC",
+  disk_full: "ENOSPC",
+  no_descriptors: "EMFILE",
+};
+const MINUTE_MS = 60_000;
+
+export interface ErrorLogOptions {
+  readonly write?: (line: string) => void;
+  /** Calls the function a minute later. */
+  readonly later?: (work: () => void) => void;
+}
+
+/**
+ * Returns a function that reports errors to the operator: one line for a cause such as a full disk, and the stack of an
+ * unexpected error. While the same occurs again, a line a minute says how often.
+ */
+export function errorLog(
+  { write = err, later = inAMinute }: ErrorLogOptions = {},
+): (error: unknown) => void {
+  const told = new WeakSet<Error>();
+  /** Errors since the last line, by cause or stack. */
+  const repeated = new Map<string, { count: number; last: string }>();
+  const wait = (key: string) =>
+    later(() => {
+      const { count, last } = repeated.get(key)!;
+      repeated.delete(key);
+      if (count === 0) return;
+      write(`${count} more in the last minute, the last one: ${last}\n`);
+      repeated.set(key, { count: 0, last });
+      wait(key);
+    });
+  return (error) => {
+    if (error instanceof Error) {
+      // One failure can end many requests.
+      if (told.has(error)) return;
+      told.add(error);
+    }
+    const { key, line, text = line } = described(error);
+    const before = repeated.get(key);
+    if (before !== undefined) {
+      before.count++;
+      before.last = line;
+      return;
+    }
+    write(`${text}\n`);
+    repeated.set(key, { count: 0, last: line });
+    wait(key);
+  };
+}
+
+/** Does not keep the process alive. */
+function inAMinute(work: () => void): void {
+  Deno.unrefTimer(setTimeout(work, MINUTE_MS));
+}
+
+/** `line` is the error in one line; `text` is its stack, if that helps. */
+function described(error: unknown): { key: string; line: string; text?: string } {
+  if (!(error instanceof Error)) return { key: `${error}`, line: `${error}` };
+  const line = `Error: ${worded(error, asFlags)}`;
+  const cause = causeOf(error);
+  if (cause !== undefined) return { key: cause, line: `${line} (${CAUSES[cause]})` };
+  const text = traced(error);
+  return { key: text, line, text };
+}
+
+/** Returns the system's code for the cause of an error, if it is one of CAUSES. */
+function causeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error)) return undefined;
+  const { code, cause } = error as { code?: unknown; cause?: unknown };
+  const deeper = causeOf(cause);
+  if (deeper !== undefined || typeof code !== "string") return deeper;
+  return Object.hasOwn(CAUSES, code) ? code : SAME[code];
+}
+
+/** Returns an error's stack with those of its causes. */
+function traced(error: Error): string {
+  const { stack, message, cause } = error;
+  const own = `${stack}`.replace(message, () => worded(error, asFlags));
+  return cause instanceof Error ? `${own}\n  Caused by ${traced(cause)}` : own;
+}
