@@ -203,3 +203,25 @@ Deno.test("files: can be deleted on a disk too full to record the deletion", () 
       assertEquals((await client.files.list()).data, []);
     })
   ));
+
+Deno.test("batches: a change that a full disk cannot commit is a 507", () =>
+  inDataFolder((path) =>
+    withBatches(path, { tokenMs: 5, slots: 1, parallel: 1 }, async ({ client }) => {
+      const { id } = await createBatch(client, await upload(client, lines));
+      const { exec } = DatabaseSync.prototype;
+      // As Deno 2.9.6 throws it, without SQLite's code.
+      const full = () => Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
+      DatabaseSync.prototype.exec = function (sql) {
+        if (sql === "COMMIT") throw full();
+        exec.call(this, sql);
+      };
+      try {
+        const refused = await assertRejects(() => client.batches.cancel(id), OpenAI.APIError);
+        assertEquals([refused.status, refused.code], [507, "storage_full"]);
+      } finally {
+        DatabaseSync.prototype.exec = exec;
+      }
+      assertEquals((await client.batches.cancel(id)).status, "cancelling");
+      await waitFor(client, id, "cancelled");
+    })
+  ));
