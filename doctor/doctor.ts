@@ -9,6 +9,7 @@ import { checkHugePages } from "./checks/huge_pages.ts";
 import { checkInstructionSets } from "./checks/instruction_sets.ts";
 import { checkGrammars, checkKernels } from "./checks/libraries.ts";
 import { checkKeys } from "./checks/keys.ts";
+import { checkLimits, LIMITS_FILE, stackProblem } from "./checks/limits.ts";
 import { checkMemory } from "./checks/memory.ts";
 import { checkModels } from "./checks/models.ts";
 import { checkPermissions } from "./checks/permissions.ts";
@@ -29,6 +30,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   "instruction sets": checkInstructionSets,
   cores: checkCores,
   memory: checkMemory,
+  limits: checkLimits,
   "huge pages": checkHugePages,
   models: checkModels,
   address: checkAddress,
@@ -41,6 +43,12 @@ const CHECKS: Readonly<Record<string, Check>> = {
 /** A check's name and its finding. */
 export interface Diagnosis extends Finding {
   readonly check: string;
+}
+
+/** Throws if the stack of this process is too small, so that deep recursion would end it without a message. */
+export async function requireStack(world: Pick<World, "readText"> = thisMachine()): Promise<void> {
+  const problem = stackProblem(await world.readText(LIMITS_FILE) ?? "");
+  if (problem !== undefined) throw new Error(`The server has ${problem.found}; ${problem.advice}`);
 }
 
 /** Missing libraries have their own check, which gives the advice. */

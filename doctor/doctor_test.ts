@@ -39,6 +39,14 @@ const memory = (available: number, limit = Infinity) => ({
   memory: () => ({ total: 16e9, available, limit, swapped: 0 }),
 });
 
+/** Returns a part of /proc/self/limits. */
+function limits(stack: string, space: string): string {
+  return `Limit                     Soft Limit           Hard Limit           Units     
+Max stack size            ${stack.padEnd(20)} unlimited            bytes     
+Max address space         ${space.padEnd(20)} unlimited            bytes     
+`;
+}
+
 const CASES: readonly Case[] = [
   {
     name: "a Deno that is too old",
@@ -212,6 +220,29 @@ const CASES: readonly Case[] = [
     advice: "MemoryMax=",
   },
   { name: "memory whose size is unknown", world: { memory: () => undefined }, check: "memory", status: "ok" },
+  { name: "limits that are unknown", check: "limits", status: "ok" },
+  {
+    name: "no limits",
+    files: { "/proc/self/limits": limits("unlimited", "unlimited") },
+    check: "limits",
+    status: "ok",
+  },
+  {
+    name: "a small stack",
+    files: { "/proc/self/limits": limits("524288", "unlimited") },
+    check: "limits",
+    status: "wrong",
+    found: "a stack of 512 KiB (ulimit -s), at least 2048 are needed",
+    advice: "ulimit -s 8192",
+  },
+  {
+    name: "little address space",
+    files: { "/proc/self/limits": limits("8388608", "40000000000") },
+    check: "limits",
+    status: "slow",
+    found: "40.0 GB of address space (ulimit -v), of which V8 reserves 34.0 GB",
+    advice: "MemoryMax=",
+  },
   {
     name: "no huge pages",
     files: { "/sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n" },
