@@ -1,7 +1,18 @@
 import { worded, type Words } from "../engine/api/errors.ts";
 
+/** Reasons that whoever runs the machine resolves, by the system's codes. */
+export const SHORTAGES: Readonly<Record<string, string>> = {
+  ENOSPC: "the disk is full",
+  EDQUOT: "the disk quota of this user is used up",
+  EFBIG: "the file is too large (ulimit -f)",
+  EROFS: "the disk is read-only",
+  EIO: "the disk fails",
+  EMFILE: "this process has too many files open (ulimit -n)",
+  ENFILE: "the system has too many files open",
+};
 /** Reasons of file errors in words, by Deno's error names and by the system's codes. */
 const REASONS: Readonly<Record<string, string>> = {
+  ...SHORTAGES,
   NotFound: "there is no such file or folder",
   ENOENT: "there is no such file or folder",
   NotADirectory: "a part of its path is a file and not a folder",

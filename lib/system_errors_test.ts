@@ -19,6 +19,14 @@ Deno.test("system errors: describe a refused operation without the system's code
     [new Error("EROFS: read-only file system, mkdir '/models'"), "read-only file system"],
     [new Error("EIO: i/o error, read"), "i/o error"],
     [new Error("The file is broken"), undefined],
+    [
+      Object.assign(new Error(opening("Too many open files", 24)), { code: "EMFILE" }),
+      "this process has too many files open (ulimit -n)",
+    ],
+    [
+      Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" }),
+      "the disk is full",
+    ],
   ];
   for (const [error, reason] of cases) assertEquals(systemReason(error), reason);
 });

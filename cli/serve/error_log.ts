@@ -1,17 +1,8 @@
 import { worded } from "../../engine/api/errors.ts";
+import { SHORTAGES } from "../../lib/system_errors.ts";
 import { err } from "../shared/terminal.ts";
 import { asFlags } from "../shared/words.ts";
 
-/** Errors that whoever runs the server resolves. A stack would not help, and one cause fails many requests. */
-const CAUSES: Readonly<Record<string, string>> = {
-  ENOSPC: "the disk is full",
-  EDQUOT: "the disk quota of this user is used up",
-  EFBIG: "a file is too large (ulimit -f)",
-  EROFS: "the disk is read-only",
-  EIO: "the disk fails",
-  EMFILE: "this process has too many files open (ulimit -n)",
-  ENFILE: "the system has too many files open",
-};
 /** Codes of ServiceError and BatchError for the same causes. */
 const SAME: Readonly<Record<string, string>> = {
   storage_full: "ENOSPC",
@@ -27,8 +18,8 @@ export interface ErrorLogOptions {
 }
 
 /**
- * Returns a function that reports errors to the operator: one line for a cause such as a full disk, and the stack of an
- * unexpected error. While the same occurs again, a line a minute says how often.
+ * Returns a function that reports errors to the operator: one line for a cause such as a full disk, where a stack would
+ * not help and many requests fail, and the stack of an unexpected error. While the same occurs again, a line a minute says how often.
  */
 export function errorLog(
   { write = err, later = inAMinute }: ErrorLogOptions = {},
@@ -74,18 +65,18 @@ function described(error: unknown): { key: string; line: string; text?: string }
   if (!(error instanceof Error)) return { key: `${error}`, line: `${error}` };
   const line = `Error: ${worded(error, asFlags)}`;
   const cause = causeOf(error);
-  if (cause !== undefined) return { key: cause, line: `${line} (${CAUSES[cause]})` };
+  if (cause !== undefined) return { key: cause, line: `${line} (${SHORTAGES[cause]})` };
   const text = traced(error);
   return { key: text, line, text };
 }
 
-/** Returns the system's code for the cause of an error, if it is one of CAUSES. */
+/** Returns the system's code for the cause of an error, if it is one of SHORTAGES. */
 function causeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const { code, cause } = error as { code?: unknown; cause?: unknown };
   const deeper = causeOf(cause);
   if (deeper !== undefined || typeof code !== "string") return deeper;
-  return Object.hasOwn(CAUSES, code) ? code : SAME[code];
+  return Object.hasOwn(SHORTAGES, code) ? code : SAME[code];
 }
 
 /** Returns an error's stack with those of its causes. */

@@ -103,6 +103,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
   const metrics = new Metrics();
   await checkAddress(settings.values);
+  affordableConnections(options.maxConnections); // throws before anything is opened
   const folder = data === "none" ? undefined : await openDataFolder(data);
   const followed = followFiles(settings, options.apiKeys, log);
 

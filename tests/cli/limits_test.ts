@@ -1,0 +1,50 @@
+import { assertEquals, assertMatch } from "@std/assert";
+import { join } from "@std/path";
+import { root, withFolder } from "../../testing/commands.ts";
+
+/* Commands under limits of ulimit that are too small: a message says what, how much is needed and what to do. */
+
+/** Runs a command under a limit, which it cannot raise again. */
+async function limited(limit: string, permissions: readonly string[], args: readonly string[]) {
+  const { code, stderr } = await new Deno.Command("sh", {
+    args: [
+      "-c",
+      `ulimit ${limit}; exec "$0" "$@"`,
+      Deno.execPath(),
+      "run",
+      "-q",
+      ...permissions,
+      "main.ts",
+      ...args,
+    ],
+    cwd: root,
+    env: { NO_COLOR: "1" },
+  }).output();
+  return { code, told: new TextDecoder().decode(stderr) };
+}
+
+Deno.test({
+  name: "serve: refuses a stack or a number of descriptors that is too small, and names the limit",
+  ignore: Deno.build.os !== "linux",
+  fn: () =>
+    withFolder(async (folder) => {
+      const serve = ["serve", "--port", "0", "--data", join(folder, "data"), "--backend", "wasm"];
+      const permissions = ["-P=serve", `--allow-write=${folder}`];
+      const cases = [
+        [
+          "-s 512",
+          /^Error: The server has a stack of 512 KiB \(ulimit -s\), at least 2048 are needed: .*; raise it with ulimit -s 8192.*\n$/,
+        ],
+        [
+          "-n 40",
+          /^Error: Cannot serve with \d+ free file descriptors: .*; raise the limit \(ulimit -n\)\n$/,
+        ],
+      ] as const;
+      for (const [limit, message] of cases) {
+        const { code, told } = await limited(limit, permissions, serve);
+        assertEquals(code, 1, told);
+        assertMatch(told, message);
+      }
+      assertEquals([...Deno.readDirSync(folder)], []);
+    }),
+});
