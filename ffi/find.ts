@@ -11,7 +11,22 @@ export { libraryFile, type LibraryName } from "./names.ts";
 export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
 
 /** Why a place has no usable library. */
-export type Problem = "missing" | "stale" | "not permitted" | "no loader" | "not loadable" | "other version";
+export type Problem =
+  | "missing"
+  | "stale"
+  | "not permitted"
+  | "no loader"
+  | "not loadable"
+  | "other version"
+  | Shortage;
+
+/** What was lacking, and may be there again later. */
+type Shortage = keyof typeof SHORTAGES;
+
+const SHORTAGES = {
+  "no descriptors": "Close other programs or raise the limit (ulimit -n)",
+  "no memory": "End other programs or raise the limit (ulimit -v)",
+};
 
 /** A searched place. */
 export interface Place {
@@ -48,6 +63,11 @@ export class LibraryNotFound extends WordedError {
   }
 }
 
+/** Returns true if the place may work later. */
+export function isShortage(problem: Problem): problem is Shortage {
+  return Object.hasOwn(SHORTAGES, problem);
+}
+
 /** The advice for the most promising place. */
 function advice(library: LibraryName, places: readonly Place[]): Wording {
   const refused = places.find(({ problem }) => problem === "not permitted");
@@ -55,6 +75,7 @@ function advice(library: LibraryName, places: readonly Place[]): Wording {
   if (places.some(({ problem }) => problem === "no loader")) {
     return ["Install koffi (npm leaves it out with --omit=optional)"];
   }
+  for (const { problem } of places) if (isShortage(problem)) return [SHORTAGES[problem]];
   const { os, cpu } = thisPlatform();
   const install = FROM_SOURCE
     ? "Run `deno task build`"

@@ -116,5 +116,11 @@ function placeOf(path: string, error: unknown): Place {
   if (error instanceof NoLoader) return { path, problem: "no loader", reason: message };
   if (code === "ENOENT") return { path, problem: "missing", reason: "not there" };
   if (name === "NotCapable") return { path, problem: "not permitted", reason: "FFI is not permitted there" };
+  if (/too many open files/i.test(message)) {
+    return { path, problem: "no descriptors", reason: "too many files are open" };
+  }
+  if (/cannot allocate memory|failed to map segment/i.test(message)) {
+    return { path, problem: "no memory", reason: "there is no memory or address space left for it" };
+  }
   return { path, problem: "not loadable", reason: message };
 }

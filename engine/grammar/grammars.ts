@@ -1,6 +1,6 @@
 import { BUSY, GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
 import { openAwaited } from "../../ffi/awaited.ts";
-import { LibraryNotFound } from "../../ffi/find.ts";
+import { isShortage, LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
 import { compilers } from "./compilers.ts";
@@ -68,7 +68,7 @@ async function openLibrary(): Promise<GrammarLibrary> {
     return await openAwaited(() => GrammarLibrary.open());
   } catch (error) {
     if (!(error instanceof LibraryNotFound)) throw error;
-    if (error.places.some(({ problem }) => problem === "not loadable")) throw error;
+    if (error.places.some(({ problem }) => problem === "not loadable" || isShortage(problem))) throw error;
     const message = `Answers in a given form need the native grammar library. ${error.message}`;
     throw new ConstraintsMissing(message, { cause: error });
   }
