@@ -9,7 +9,7 @@ import { checkHugePages } from "./checks/huge_pages.ts";
 import { checkInstructionSets } from "./checks/instruction_sets.ts";
 import { checkGrammars, checkKernels } from "./checks/libraries.ts";
 import { checkKeys } from "./checks/keys.ts";
-import { checkLimits, LIMITS_FILE, stackProblem } from "./checks/limits.ts";
+import { checkLimits } from "./checks/limits.ts";
 import { checkMemory } from "./checks/memory.ts";
 import { checkModels } from "./checks/models.ts";
 import { checkPermissions } from "./checks/permissions.ts";
@@ -45,10 +45,12 @@ export interface Diagnosis extends Finding {
   readonly check: string;
 }
 
-/** Throws if the stack of this process is too small, so that deep recursion would end it without a message. */
-export async function requireStack(world: Pick<World, "readText"> = thisMachine()): Promise<void> {
-  const problem = stackProblem(await world.readText(LIMITS_FILE) ?? "");
-  if (problem !== undefined) throw new Error(`The server has ${problem.found}; ${problem.advice}`);
+/** Throws if a limit of this process is too small for a server, and warns of one that may end it. */
+export async function checkServersLimits(warn: (message: string) => void): Promise<void> {
+  const { status, found, advice } = await checkLimits(thisMachine());
+  const message = `The server has ${found}; ${advice}`;
+  if (status === "wrong") throw new Error(message);
+  if (status === "slow") warn(message);
 }
 
 /** Missing libraries have their own check, which gives the advice. */

@@ -232,7 +232,7 @@ const CASES: readonly Case[] = [
     files: { "/proc/self/limits": limits("524288", "unlimited") },
     check: "limits",
     status: "wrong",
-    found: "a stack of 512 KiB (ulimit -s), at least 2048 are needed",
+    found: "a stack of 512 KiB (ulimit -s), and 2048 are needed",
     advice: "ulimit -s 8192",
   },
   {
@@ -240,7 +240,7 @@ const CASES: readonly Case[] = [
     files: { "/proc/self/limits": limits("8388608", "40000000000") },
     check: "limits",
     status: "slow",
-    found: "40.0 GB of address space (ulimit -v), of which V8 reserves 34.0 GB",
+    found: "40.0 GB of address space (ulimit -v): V8 reserves 34.0 GB",
     advice: "MemoryMax=",
   },
   {

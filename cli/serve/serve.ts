@@ -1,5 +1,5 @@
 import { checkAddress, listening, urlOf } from "./address.ts";
-import { requireStack } from "../../doctor/doctor.ts";
+import { checkServersLimits } from "../../doctor/doctor.ts";
 import { KERNELS } from "../../lib/libraries.ts";
 import { ComingKernels, identityOf, type LoadedEngine, loadedOf } from "../../lib/model.ts";
 import { servedIdentities } from "../../lib/pool.ts";
@@ -80,7 +80,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     out(describeSettings(SERVE_SETTINGS, settings, flags.json));
     return 0;
   }
-  await requireStack();
+  await checkServersLimits(warn);
   if (settings.values.supervise) return await supervise(args, settings, warn);
   const build = startBuild(settings.values.backend);
   // Only the supervisor and the build start processes. From here on this process handles requests of

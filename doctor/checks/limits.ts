@@ -1,39 +1,37 @@
 import type { Finding, World } from "../types.ts";
 import { size } from "../units.ts";
 
-/** File of the limits of the process that reads it, which it has from its parent. */
-export const LIMITS_FILE = "/proc/self/limits";
 /** V8 uses 984 KiB before it refuses more recursion, and Deno's own calls come on top. */
 const LEAST_STACK = 2 * 2 ** 20;
 /** V8 reserves this much address space before it runs any program. */
 const RESERVED = 34e9;
 
-/** Checks the limits of `ulimit` that can end the process without a message. */
+/** Checks the limits of `ulimit` that can end the process without a message. A child that reads the file has the same. */
 export async function checkLimits(world: Pick<World, "readText">): Promise<Finding> {
-  const text = await world.readText(LIMITS_FILE);
+  const text = await world.readText("/proc/self/limits");
   if (text === undefined) return { status: "ok", found: "the limits of this process cannot be known here" };
-  const problem = stackProblem(text);
-  if (problem !== undefined) return { status: "wrong", ...problem };
+  const stack = limitOf(text, "Max stack size");
+  if (stack < LEAST_STACK) {
+    return {
+      status: "wrong",
+      found:
+        `a stack of ${stack / 1024} KiB (ulimit -s), and ${
+          LEAST_STACK / 1024
+        } are needed: deep recursion would end ` +
+        "the process without a message",
+      advice: "raise it with ulimit -s 8192, or systemd's LimitSTACK=8M",
+    };
+  }
   const space = limitOf(text, "Max address space");
   if (space === Infinity) return { status: "ok", found: "stack and address space suffice" };
   return {
     status: "slow",
-    found: `${size(space)} of address space (ulimit -v), of which V8 reserves ${size(RESERVED)}`,
-    advice: "limit memory by a control group instead: systemd's MemoryMax=, Docker's --memory",
-  };
-}
-
-/** Returns what is wrong with the stack in a text of LIMITS_FILE; undefined if nothing. */
-export function stackProblem(text: string): { found: string; advice: string } | undefined {
-  const stack = limitOf(text, "Max stack size");
-  if (stack >= LEAST_STACK) return undefined;
-  return {
     found:
-      `a stack of ${stack / 1024} KiB (ulimit -s), at least ${
-        LEAST_STACK / 1024
-      } are needed: deep recursion would ` +
-      "end the process without a message",
-    advice: "raise it with ulimit -s 8192, or systemd's LimitSTACK=8M",
+      `${size(space)} of address space (ulimit -v): V8 reserves ${
+        size(RESERVED)
+      }, more for each thread, and ends the ` +
+      "process when it gets none",
+    advice: "limit memory by a control group instead: systemd's MemoryMax=, Docker's --memory",
   };
 }
 

@@ -33,7 +33,7 @@ Deno.test({
       const cases = [
         [
           "-s 512",
-          /^Error: The server has a stack of 512 KiB \(ulimit -s\), at least 2048 are needed: .*; raise it with ulimit -s 8192.*\n$/,
+          /^Error: The server has a stack of 512 KiB \(ulimit -s\), and 2048 are needed: .*; raise it with ulimit -s 8192.*\n$/,
         ],
         [
           "-n 40",
