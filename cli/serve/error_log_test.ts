@@ -54,6 +54,9 @@ Deno.test("error log: writes the stack of an unexpected error once, with those o
   report("a text");
   const lines = written();
   assertEquals(lines.length, 3);
-  assertMatch(lines[0], /^Error: It is broken\n    at [^]*\n  Caused by TypeError: x is undefined\n    at /);
+  assertMatch(
+    lines[0],
+    /^Error: It is broken\n {4}at [^]*\n {2}Caused by TypeError: x is undefined\n {4}at /,
+  );
   assertEquals(passMinute(), ["99 more in the last minute, the last one: Error: It is broken\n"]);
 });

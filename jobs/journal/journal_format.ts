@@ -150,7 +150,7 @@ export function decodeHeader(
     );
     if (atFirst && atCopy && size <= HEAD_BYTES) return undefined;
     if (!atFirst && !(atCopy && size > HEAD_BYTES)) {
-      throw foreign(`"${path}" is not a batch journal and is left alone; move it away`);
+      throw foreign(`"${path}" is not a batch journal and is left alone; move it away or`);
     }
     throw new BatchError(
       "journal_damaged",
@@ -162,7 +162,7 @@ export function decodeHeader(
   if (header.version !== FORMAT_VERSION && header.version !== SINGLE_HEADER) {
     throw foreign(
       `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version of ` +
-        "compy that began it",
+        "compy that began it, or",
     );
   }
   if (header.version === SINGLE_HEADER || (first !== undefined && copy !== undefined)) return { header };
@@ -178,7 +178,7 @@ function headerAt(blocks: Uint8Array, offset: number): StoredHeader | undefined 
 }
 
 function foreign(problem: string): BatchError {
-  return new BatchError("journal_foreign", [`${problem}, or give another `, { output: undefined }], false);
+  return new BatchError("journal_foreign", [`${problem} give another `, { output: undefined }], false);
 }
 
 /**
