@@ -24,26 +24,29 @@ export type Shift = (createdAt: number) => number;
 export class ClockWatch {
   /** How far the system's clock is ahead of the steady one. */
   #ahead: number;
+  #hasStarted = false;
 
   constructor(private readonly now: () => number, private readonly steady: () => number) {
     this.#ahead = now() - steady();
   }
 
-  /** Returns the shift for records that an earlier process created before the clock was set. */
-  atStart(): Shift | undefined {
+  /**
+   * Calls `apply` if the clock was set since the last call, or if an earlier process may have created records before the
+   * clock was set. If `apply` throws, so does this, and the next call tries again.
+   */
+  follow(apply: (shift: Shift) => void): void {
     const now = this.now();
-    return isSet(1000 * now) ? (createdAt) => isSet(1000 * createdAt) ? 0 : now - createdAt : undefined;
-  }
-
-  /** Returns the shift for records created before the clock was set; undefined when it was not set since the last call. */
-  jump(): Shift | undefined {
-    const now = this.now();
+    if (!this.#hasStarted && isSet(1000 * now)) {
+      apply((createdAt) => isSet(1000 * createdAt) ? 0 : now - createdAt);
+    }
+    this.#hasStarted = true;
     const steady = this.steady();
     const expected = steady + this.#ahead;
-    this.#ahead = now - steady;
     const seconds = Math.round(now - expected);
-    if (Math.abs(seconds) < MIN_JUMP_SECONDS) return undefined;
-    // A record with a time that the old clock had not reached is from before that clock was wrong.
-    return (createdAt) => (seconds > 0 ? createdAt <= expected : createdAt > now) ? seconds : 0;
+    if (Math.abs(seconds) >= MIN_JUMP_SECONDS) {
+      // A record with a time that the old clock had not reached is from before that clock was wrong.
+      apply((createdAt) => (seconds > 0 ? createdAt <= expected : createdAt > now) ? seconds : 0);
+    }
+    this.#ahead = now - steady;
   }
 }

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertThrows } from "@std/assert";
 import { ClockWatch } from "./clock.ts";
 
 const DAY = 24 * 3600;
@@ -8,12 +8,22 @@ const TODAY = 1_800_000_000;
 function shiftsOf(start: number, seconds: number, jump: number, createdAt: readonly number[]) {
   let [now, steady] = [start, 500];
   const watch = new ClockWatch(() => now, () => steady);
-  assertEquals(watch.jump(), undefined);
+  watch.follow(() => {}); // at the start
+  const follow = () => {
+    let shifts: number[] | undefined;
+    watch.follow((shift) => shifts = createdAt.map((at) => shift(at)));
+    return shifts;
+  };
+  assertEquals(follow(), undefined);
   now += seconds + jump;
   steady += seconds;
-  const shift = watch.jump();
-  assertEquals(watch.jump(), undefined);
-  return shift && createdAt.map((at) => shift(at));
+  const full = () => {
+    throw new Error("The disk is full");
+  };
+  if (Math.abs(jump) >= 60) assertThrows(() => watch.follow(full), Error, "full");
+  const shifts = follow();
+  assertEquals(follow(), undefined);
+  return shifts;
 }
 
 Deno.test("clock: finds no jump in drift and small corrections", () => {
@@ -34,7 +44,14 @@ Deno.test("clock: shifts records of the clock that was wrong, and no others", ()
 });
 
 Deno.test("clock: at the start, the age of records from before the clock was set counts anew", () => {
-  const atStart = (now: number) => new ClockWatch(() => now, () => now).atStart();
-  assertEquals(atStart(100), undefined);
-  assertEquals([120, TODAY - DAY].map(atStart(TODAY)!), [TODAY - 120, 0]);
+  const shiftsAt = (now: number) => {
+    const shifts: number[] = [];
+    const watch = new ClockWatch(() => now, () => now);
+    for (let calls = 0; calls < 2; calls++) {
+      watch.follow((shift) => shifts.push(...[120, TODAY - DAY].map((at) => shift(at))));
+    }
+    return shifts;
+  };
+  assertEquals(shiftsAt(100), []);
+  assertEquals(shiftsAt(TODAY), [TODAY - 120, 0]);
 });

@@ -85,7 +85,6 @@ export class BatchService {
   ) {
     this.#store = store;
     this.#clock = new ClockWatch(now, steady);
-    store.shiftTimes(this.#clock.atStart());
     this.#queue = new BatchQueue({
       pauseMs: PAUSE_MS,
       storage: diskStorage,
@@ -318,7 +317,7 @@ export class BatchService {
   }
 
   async #sweep(): Promise<void> {
-    this.#store.shiftTimes(this.#clock.jump());
+    this.#clock.follow((shift) => this.#store.shiftTimes(shift));
     const now = this.now();
     this.#queue.wake(); // a model that a batch waits for may be available now
     for (const batch of this.#store.unfinished()) {

@@ -207,8 +207,7 @@ export class BatchStore {
   }
 
   /** Shifts the times of unfinished batches and of files that expire, after the clock was set. */
-  shiftTimes(shift: Shift | undefined): void {
-    if (shift === undefined) return;
+  shiftTimes(shift: Shift): void {
     const moved = this.unfinished().filter(({ createdAt }) => shift(createdAt) !== 0);
     const files = this.allFiles().filter((file) => file.expiresAt !== null && shift(file.createdAt) !== 0);
     if (moved.length + files.length === 0) return;
