@@ -84,7 +84,7 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
   }
 }
 
-/** Opens the library of a place if it is there, permitted, and of the wanted version. */
+/** Opens the library at a place if it exists, may be loaded and has the wanted version. */
 function open<Symbols extends Record<string, Export>>(
   runtime: Runtime,
   place: Candidate,

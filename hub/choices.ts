@@ -48,7 +48,7 @@ const PREFERRED = [
 ];
 
 interface Place {
-  /** The whole model's path, without numbers of shards and parts. */
+  /** Path of the whole model, without shard and part numbers. */
   readonly model: string;
   readonly file: string;
   readonly shard: number;

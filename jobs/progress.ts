@@ -21,8 +21,9 @@ const MIN_SECONDS = 3;
 const PROMPT_TOKEN_WORK = 0.25;
 
 /**
- * Turns counts into rates and the time left. Only this run counts: answers of an earlier run took no time now. Rates
- * are exponentially weighted averages that include idle time, so they fall when a job slows down.
+ * Turns counts into rates and the time left. Answers of an earlier run do not count, because they took no
+ * time in this run. Rates are exponentially weighted averages that include idle time, so they fall when a job
+ * slows down.
  */
 export class ProgressMeter {
   private first: BatchProgress | undefined;

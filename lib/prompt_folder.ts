@@ -1,2 +1,2 @@
-/** A folder of prompts (`promptCache`), looked at from outside, for compy's own commands. */
+/** Reports and clears a prompt cache folder (`promptCache`) without a model, for compy's own commands. */
 export { type CacheReport, reportCache, wipeCache } from "../engine/cache/disk/admin.ts";

@@ -11,7 +11,7 @@ const schema = { type: "object" };
 const messages = [{ role: "user", content: "Hi" }];
 const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
 
-/** Each field, with a value that asks for a form and a value that asks for nothing. */
+/** For each field: a value that constrains the answer, and a value that does not. */
 const WAYS: Record<string, [asks: unknown, nothing: unknown]> = {
   ebnf: ["root ::= [a-z]", null],
   functions: [[{ name: "f" }], []],
@@ -71,7 +71,7 @@ Deno.test("foreign forms: an unsupported form field is a 400 that names it, whol
   });
 });
 
-Deno.test("foreign forms: accepts values that ask for no form", async () => {
+Deno.test("foreign constraint fields: accept values that constrain nothing", async () => {
   await withServer({ infill }, async ({ post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       const entries = Object.entries(WAYS).filter(([field]) => !own.includes(field));

@@ -47,7 +47,7 @@ export class AnswerForm {
     );
   }
 
-  /** Returns the answer, or a failure of its line in place of an answer without the form. */
+  /** Returns the answer, or a failure of its line if the answer does not match the schema. */
   readonly judge = (answer: Answer): Answer => {
     if (answer.status !== 200) return answer;
     try {

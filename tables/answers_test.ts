@@ -51,7 +51,7 @@ Deno.test("answers: explain why an answer does not have the form", () => {
   refused('{"n":1.5}', '"n" of the answer must be an integer (got 1.5)');
 });
 
-Deno.test("answers: an answer without the form fails its line, and its tokens count", () => {
+Deno.test("answers: an answer that does not match the schema fails its line, and its tokens are counted", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const body = answer("{");
   const judged = form.judge({ status: 200, body, engine: "e" });

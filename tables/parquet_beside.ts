@@ -22,7 +22,10 @@ const ARROW_SCHEMA = "ARROW:schema";
 const COPY_BYTES = 1024 * 1024;
 const END_BYTES = 8;
 
-/** Error of unasked rows in a row group with answered rows, because a group is copied as a whole. */
+/**
+ * Error of rows that were not run. The output copies whole row groups, so a group with answered rows may have
+ * some.
+ */
 const NOT_ASKED = "Not asked yet: the run had a limit";
 
 /**
@@ -85,7 +88,7 @@ async function readExactly(
 ): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(length);
   if (offset < 0 || await readFully(file, bytes, offset) < length) {
-    throw new Error("It is shorter than it says");
+    throw new Error("It ends before the position that its footer names");
   }
   return bytes;
 }

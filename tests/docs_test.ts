@@ -71,10 +71,12 @@ Deno.test("docs: API.md lists the parameters that are refused and ignored", asyn
   const rows = [
     "| what the server does | with |",
     "| --- | --- |",
-    `| answers 400 where the endpoint has no such field | ${
+    `| answers 400 that names the parameter, if the endpoint has no such field and the value asks for something | ${
       names(REFUSED_NAMES)
-    } | a 400 that names the parameter, where the endpoint has no such field and the value asks for something |`,
-    ...Object.entries(IGNORED).map(([subject, list]) => `| ignores (${subject}) | ${names(list)} |`),
+    } |`,
+    ...Object.entries(IGNORED).map(([subject, list]) =>
+      `| ignores parameters about ${subject} | ${names(list)} |`
+    ),
     "| warns, or answers 400 with `--strict-parameters` | any other |",
   ];
   await assertMade(

@@ -6,7 +6,7 @@ export const FENCE = '"""';
 
 /** A command of the conversation. */
 export interface ChatCommand {
-  /** Placeholders of the words behind it, for the help; undefined if it takes none. */
+  /** Placeholders of its arguments, for the help; undefined if it takes none. */
   readonly takes?: string;
   readonly help: string;
   readonly example?: string;

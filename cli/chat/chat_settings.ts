@@ -53,7 +53,7 @@ function parseValue(text: string): unknown {
 /** How values of each kind are checked. */
 function checksOf(setting: SamplingSetting): Pick<ChatSetting, "accept" | "rule"> {
   if (setting.kind === "texts") {
-    return { accept: acceptTexts, rule: 'a JSON list of texts that are not empty, such as ["\\n", ":"]' };
+    return { accept: acceptTexts, rule: 'a JSON list of non-empty texts, such as ["\\n", ":"]' };
   }
   if (setting.kind === "biases") {
     return { accept: acceptBiases, rule: 'JSON of token ids and numbers, such as {"42": -100}' };

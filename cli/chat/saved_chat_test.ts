@@ -52,7 +52,7 @@ Deno.test("chat settings: has every sampling setting, and refuses values out of 
     ["repetition-penalty", "0", "more than 0"],
     ["presence-penalty", "Infinity", "a finite number"],
     ["xtc-threshold", "2", "from 0 to 1"],
-    ["dry-sequence-breakers", '["a", ""]', "a JSON list of texts that are not empty"],
+    ["dry-sequence-breakers", '["a", ""]', "a JSON list of non-empty texts"],
     ["logit-bias", '{"x": 1}', "JSON of token ids and numbers"],
     ["n", "many", "a whole number from 0 to 1000000"],
     ["effort", "huge", "one of none, minimal"],

@@ -64,7 +64,7 @@ export async function supervise(
       const how = end.signal === null ? `failed with exit code ${end.code}` : `was killed by ${end.signal}`;
       if (wait === undefined) {
         if (restarts.count > 0) {
-          note(`The server ${how}, for the ${restarts.count}th time in a row; it is given up`);
+          note(`The server ${how}, for the ${restarts.count}th time in a row, so it is not started again`);
         }
         return end.signal === null ? end.code : 1;
       }

@@ -34,7 +34,7 @@ export function escapedMessage(text: string): string {
   return text.split(/\n(?= {2})/).map(escaped).join("\n");
 }
 
-/** Returns the value as a line of JSON without control characters, which JSON itself allows in part. */
+/** Returns the value as a line of JSON. Control characters that JSON allows in texts are escaped too. */
 export function jsonLine(value: unknown, replacer?: (key: string, value: unknown) => unknown): string {
   return `${escaped(JSON.stringify(value, replacer))}\n`;
 }

@@ -170,7 +170,7 @@ export function texts(
       Array.isArray(value) && value.length > 0 && value.every((one) => accept(one) !== undefined)
         ? value
         : undefined,
-    rule: look?.rule ?? "an array of texts that are not empty",
+    rule: look?.rule ?? "an array of non-empty texts",
     listRule: look && `an array of ${look.rule}`,
     fallback: [],
     several: true,

@@ -136,7 +136,7 @@ Deno.test("settings: a refusal names the source, the allowed values and the valu
     ],
     [
       () => readWith('{ "allow_host": "a" }'),
-      '"allow_host" in "FOLDER/compy.json" must be an array of texts that are not empty (got "a")',
+      '"allow_host" in "FOLDER/compy.json" must be an array of non-empty texts (got "a")',
     ],
     [
       () => readWith('{ "cors": "https://a" }'),

@@ -6,7 +6,7 @@ const ROOT = "/home/ü r/compy";
 
 const isCommand = (word: string) => Object.hasOwn(COMMANDS, word);
 
-Deno.test("start: a hint names the task inside the checkout's folder", () => {
+Deno.test("start: inside the checkout's folder, hints name the task", () => {
   const text = "See: deno task chat --help, or deno run -P=serve --allow-write=/x main.ts serve";
   for (const caller of [ROOT, `${ROOT}/docs`]) {
     assertEquals(calledFrom(text, { linked: false, caller, root: ROOT }), text);

@@ -49,7 +49,7 @@ export type TokenEvent =
     /** The token is one of the request's markers, so its text is empty. */
     marker?: true;
   }
-  /** Text that was held back before a marker, which comes next. Stop texts do not reach across it. */
+  /** Text that was held back before a marker, which comes next. A stop text never spans the marker. */
   | { type: "text"; text: string }
   | {
     type: "finish";

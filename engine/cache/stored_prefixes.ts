@@ -9,11 +9,11 @@ import type { DiskStats } from "../api/engine.ts";
 
 /** Maximum number of parts that wait to be copied out; further parts are not stored. */
 const MOST_OFFERED = 1 << 16;
-/** Number of blocks that are remembered as computed once. */
+/** Maximum number of blocks that are remembered as computed once. */
 const MOST_SEEN = 1 << 17;
 /**
- * After a step, the bytes of this many tokens per row may be copied out. A small step may copy the bytes of
- * LEAST_COPIED_TOKENS tokens. The limit keeps copying a small share of the compute time.
+ * Limit of tokens copied out after a step, per row of the step. A small step may copy LEAST_COPIED_TOKENS
+ * tokens. The limit keeps copying a small share of the compute time.
  */
 const COPIED_TOKENS_PER_ROW = 2;
 const LEAST_COPIED_TOKENS = 8;
@@ -226,7 +226,9 @@ export class StoredPrefixes {
     await this.#disk.close();
   }
 
-  /** Returns the parts, beside the first group's blocks, that a sequence needs to continue at a block edge. */
+  /**
+   * Returns the parts that a sequence needs to continue at a block edge, without the first group's blocks.
+   */
   #edgeParts(sequence: Sequence, end: number): { position: number; kind: PartKind }[] {
     const parts: { position: number; kind: PartKind }[] = [];
     for (const [i, window] of this.#cache.windows.entries()) {

@@ -571,7 +571,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     fn: async () => {
       let hits = 0;
       const crowds = Number(Deno.env.get("COMPY_CROWDS") ?? 3);
-      // Writing pauses for long after a failure, so a few crowds may find nothing.
+      // After a failed write the store pauses for long, so a few crowds may have no hits.
       for (let seed = 1; seed <= crowds || (hits === 0 && seed <= 4 * crowds); seed++) {
         hits += await crowd(limits, seed);
       }

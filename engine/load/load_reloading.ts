@@ -107,7 +107,7 @@ class EngineLoader {
       if (this.#engine.state === "draining") return;
       const reason = worded(error, this.given.words);
       this.#note(
-        `Cannot load ${this.#engine.model.id} again with ${backend}, so it goes on as before: ${reason}`,
+        `Cannot load ${this.#engine.model.id} again with ${backend}, so it keeps its present backend: ${reason}`,
       );
     }
   }

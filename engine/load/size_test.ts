@@ -190,7 +190,7 @@ Deno.test("default context: the model's own if one sequence of it fits into the 
   assertEquals(engineSize(dense, {}, roomFor(LONG_BLOCKS)).contextLength, 8192);
 });
 
-Deno.test("default context: as long as memory allows, with the figures of the model's own", () => {
+Deno.test("default context: is as long as memory allows, and `cut` has the figures of the model's own context", () => {
   const size = engineSize(long, {}, roomFor(1000));
   assertEquals([size.contextLength, size.limits.kvBlocks], [32_000, 1000]);
   assertEquals(size.cut, { own: 131_072, ownBytes: LONG_BLOCKS * BLOCK, available: 1000 * BLOCK });

@@ -82,7 +82,7 @@ Deno.test("pool: refuses a model larger than the budget at once, with figures, a
   await pool.close();
 });
 
-Deno.test("pool: actual free memory counts beside the budget", async () => {
+Deno.test("pool: checks the free memory as well as the budget", async () => {
   let free = 5;
   const { pool } = testPool({ free: () => free });
   await assertRejects(() => pool.use("a"), ModelError, "No room");

@@ -66,8 +66,8 @@ export class ModelError extends WordedError {
     readonly code: ModelErrorCode,
     message: string | Wording,
     /**
-     * `retryAfter` is in seconds, `details` are figures for the API's error body, and `lasting` means that it
-     * never works.
+     * `retryAfter` is in seconds, `details` are figures for the API's error body, and `lasting` means that a
+     * retry cannot help.
      */
     readonly more: {
       readonly retryAfter?: number;

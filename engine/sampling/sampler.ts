@@ -88,8 +88,8 @@ export function sample(
 }
 
 /**
- * Returns the `count` most probable tokens by the model's own (raw) logits. If penalties or bias reorder the tokens,
- * these are the most probable of the MAX_CANDIDATES best after that.
+ * Returns the `count` most probable tokens by the model's own (raw) logits. The tokens come from the
+ * MAX_CANDIDATES best after penalties and biases, so these may hide a more probable one.
  */
 export function alternatives(candidates: Candidates, count: number): TokenLogprob[] {
   const { ids, rawLogits, logSumExp } = candidates;

@@ -197,7 +197,7 @@ function checkSampling(sampling: SamplingParams, vocabSize: number): void {
     check(name, isSamplingValue(sampling[name], setting), `must be ${samplingRule(setting)}`, sampling[name]);
   }
   const isGiven = (text: string) => text !== "";
-  check("dryBreakers", sampling.dryBreakers.every(isGiven), "must be texts that are not empty", '""');
+  check("dryBreakers", sampling.dryBreakers.every(isGiven), "must be non-empty texts", '""');
   for (const [token, bias] of sampling.logitBias) {
     checkToken("logitBias", token, vocabSize);
     check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);

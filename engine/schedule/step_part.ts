@@ -46,7 +46,9 @@ export function isDecoding(sequence: Sequence): boolean {
   return sequence.length - sequence.kv.cached === 1;
 }
 
-/** Whether the next rows belong to the answer. These are mostly forced tokens. */
+/**
+ * Whether the next rows are tokens of the answer that are not computed yet. Most of them are forced tokens.
+ */
 export function isForced(sequence: Sequence): boolean {
   return !isDecoding(sequence) && sequence.kv.cached >= sequence.promptLength;
 }

@@ -115,7 +115,9 @@ class Worker {
     const ticks = setInterval(() => this.forgetSilent(), TICK_MS);
     await abortable(new Promise(() => {}), this.stopping).catch(() => {});
     this.slots.wake();
-    if (this.inFlight.size > 0 && !this.now.aborted) note(`Ending ${this.inFlight.size} lines`);
+    if (this.inFlight.size > 0 && !this.now.aborted) {
+      note(`Stopping after ${this.inFlight.size} running lines`);
+    }
     await Promise.all(this.inFlight);
     clearInterval(ticks);
     notices.unsubscribe();

@@ -18,7 +18,7 @@ Deno.test("Pace: raises the lines in flight while throughput grows", () => {
   assertEquals(settled((limit) => limit), [16, 24, 36, 54, 81, 96]);
 });
 
-Deno.test("Pace: goes back when more lines in flight bring nothing", () => {
+Deno.test("Pace: reduces the lines in flight when more of them do not raise throughput", () => {
   assertEquals(settled((limit) => Math.min(limit, 30)).slice(0, 5), [16, 24, 36, 54, 36]);
   assertEquals(settled(() => 10).slice(0, 3), [16, 24, 16]);
 });

@@ -294,7 +294,7 @@ export class BatchQueue {
     if (difference === undefined) return;
     throw new BatchError(
       "engine_unavailable",
-      `The model that it began with has changed: ${difference}`,
+      `The model that the batch began with has changed: ${difference}`,
       true,
     );
   }

@@ -223,7 +223,8 @@ export class Upload {
   /** Cuts this upload so that another can take its place. */
   abandon(): void {
     this.ended();
-    const message = "The upload is slow, and its place was needed for another; send it again later";
+    const message =
+      "The upload was slow and was stopped, because another one needed its place; send it again later";
     this.#abandoned.abort(new ServiceError("upload_too_slow", message));
   }
 

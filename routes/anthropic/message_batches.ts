@@ -112,8 +112,12 @@ const list = endpoint({
   operationId: "listMessageBatches",
   summary: "List batches of messages, newest first",
   query: z.object({
-    after_id: z.string().min(1).max(100).optional().openapi({ description: "Only older ones than this" }),
-    before_id: z.string().min(1).max(100).optional().openapi({ description: "Only newer ones than this" }),
+    after_id: z.string().min(1).max(100).optional().openapi({
+      description: "Id of a batch: return only older batches",
+    }),
+    before_id: z.string().min(1).max(100).optional().openapi({
+      description: "Id of a batch: return only newer batches",
+    }),
     limit: digits(1, 1000).optional().openapi({ description: `Default ${DEFAULT_LIST}` }),
   }),
   answer: z.object({
@@ -161,7 +165,7 @@ const cancel = endpoint({
   method: "post",
   path: "/v1/messages/batches/{id}/cancel",
   operationId: "cancelMessageBatch",
-  summary: "Stop answering; the results name requests without an answer as canceled",
+  summary: "Cancel a batch; its results list requests without an answer as canceled",
   params,
   answer: batch,
   answers: "The batch",

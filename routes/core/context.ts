@@ -103,7 +103,7 @@ export interface AppContext extends ParameterOptions {
   readonly batches?: BatchService;
   readonly responses: ResponseStore;
   readonly limits: ConnectionLimits;
-  /** Memory of the bodies that are arriving. */
+  /** Memory budget for request bodies that are still arriving. */
   readonly bodies: BodyBudget;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;

@@ -243,7 +243,7 @@ const MAX_TEXT = 512;
 
 const metadataName = text(1, MAX_NAME).refine((name) => name.isWellFormed());
 const metadataText = text(0, MAX_TEXT)
-  .refine((text) => text.isWellFormed(), "must have no half of a surrogate pair");
+  .refine((text) => text.isWellFormed(), "must be valid Unicode: it has half of a surrogate pair");
 
 /** The client's own texts, which are returned with the answer. */
 export const metadata = documented(

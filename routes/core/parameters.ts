@@ -16,12 +16,12 @@ export const IGNORED = {
   "the sender": [
     ...["user", "metadata", "client_metadata", "safety_identifier", "user_profile_id", "request_id"],
   ],
-  "what a provider keeps": ["store"],
+  "stored answers": ["store"],
   "where and when a request runs": [
     ...["service_tier", "inference_geo", "container", "priority", "speed", "kv_transfer_params"],
   ],
   "a provider's other models and versions": ["fallbacks", "betas", "diagnostics"],
-  "the prompt cache, which holds every prompt": [
+  "the prompt cache, which always works": [
     ...["prompt_cache_key", "prompt_cache_retention", "cache_control", "cache_prompt", "id_slot"],
   ],
   "speed": [
@@ -32,7 +32,7 @@ export const IGNORED = {
     ...["num_gpu", "main_gpu", "num_thread", "num_batch", "numa", "low_vram", "use_mmap", "use_mlock"],
     ...["f16_kv", "logits_all", "vocab_only", "embedding_only"],
   ],
-  "contexts that are shifted": ["num_keep", "n_keep", "n_discard"],
+  "context shifting": ["num_keep", "n_keep", "n_discard"],
   "figures in answers": ["timings_per_token", "verbose", "include_obfuscation"],
   "images and sound": ["mm_processor_kwargs", "media_io_kwargs"],
   "tools that a provider runs": ["max_tool_calls"],
@@ -40,7 +40,7 @@ export const IGNORED = {
     ...["mirostat_tau", "mirostat_eta", "dynatemp_exponent", "adaptive_decay", "post_sampling_probs"],
     ...["length_penalty", "spaces_between_special_tokens", "grammar_triggers", "preserved_tokens"],
   ],
-  "settings that their own servers dropped": ["penalize_nl", "penalize_newline"],
+  "settings that their own servers no longer use": ["penalize_nl", "penalize_newline"],
 } as const;
 
 const IGNORED_NAMES: ReadonlySet<string> = new Set(Object.values(IGNORED).flat());

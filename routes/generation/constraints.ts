@@ -68,7 +68,8 @@ const namedSchema = z.object({
   name: text(1, 256).nullish(),
   description: z.string().nullish(),
   strict: z.boolean().nullish().openapi({
-    description: "Whether objects have only the properties that they list. The schema is always enforced",
+    description:
+      "Whether objects may have only the properties that the schema lists. The schema is always enforced",
   }),
   schema: jsonSchema,
 });
@@ -148,7 +149,9 @@ export const constraintFields = {
   guided_json: schemaOrText.nullish(),
   guided_regex: grammarText.nullish(),
   guided_choice: choices.nullish(),
-  guided_grammar: grammarText.nullish().openapi({ description: "In GBNF, or in Lark where it has no ::=" }),
+  guided_grammar: grammarText.nullish().openapi({
+    description: "A GBNF grammar; a grammar without ::= is read as Lark",
+  }),
   structured_outputs: structuredOutputs.nullish(),
 };
 

@@ -50,7 +50,10 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly warnings?: (body: z.output<Request>) => readonly string[];
   /** Prepares the request on its engine, which stays loaded meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
-  /** Returns the models as the request names and keeps them; by default as the server does. */
+  /**
+   * Returns the models by the dialect's names and with its keep-alive time. By default the server's own names
+   * and time apply.
+   */
   readonly modelsFor?: (models: Models, body: z.output<Request>) => ModelUser;
   /** Answers a request over HTTP that asks for no generation; returns undefined for others. */
   readonly instead?: (

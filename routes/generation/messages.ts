@@ -84,7 +84,7 @@ const chatMessage = z.object({
         ctx,
         [field],
         "invalid_value",
-        `Only a message of role assistant has ${field} (got role ${role})`,
+        `Only a message of role assistant may have ${field} (got role ${role})`,
       );
     }
   }

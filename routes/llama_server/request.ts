@@ -45,7 +45,8 @@ export const llamaServerFields = {
   }),
   n_probs: special({ enum: [0, null], description: "Not supported; /v1/completions has logprobs" }),
   response_fields: boundedArray(text(1, 200), 0, 100).nullish().openapi({
-    description: "Fields of the answer; fields of inner objects like timings/prompt_ms; default all",
+    description:
+      "Fields to return, such as content; fields of inner objects as timings/prompt_ms; default all",
   }),
 };
 

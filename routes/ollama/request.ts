@@ -27,7 +27,7 @@ const think = z.union([z.boolean(), z.enum(["low", "medium", "high", "max"])], {
 export const answerFields = {
   ...modelFields,
   format: format.nullish(),
-  think: think.nullish().openapi({ description: "A word is passed to templates that support efforts" }),
+  think: think.nullish().openapi({ description: "A word goes to templates that support reasoning efforts" }),
   options,
   stream: z.boolean().nullish().openapi({ description: "Default true" }),
   logprobs: z.boolean().nullish(),
@@ -42,7 +42,7 @@ type Fields = z.output<z.ZodObject<typeof answerFields>>;
 export function checkAnswer(body: Fields, ctx: z.RefinementCtx): void {
   if (body.template) unsupported(ctx, "template", "other templates than the model's");
   if (body.truncate) unsupported(ctx, "truncate", "prompts that are cut");
-  if (body.shift) unsupported(ctx, "shift", "contexts that are shifted");
+  if (body.shift) unsupported(ctx, "shift", "context shifting");
   if (body.top_logprobs && !body.logprobs) {
     refuse(ctx, ["top_logprobs"], "invalid_value", 'Invalid "top_logprobs": needs "logprobs": true');
   }

@@ -79,7 +79,9 @@ const list = endpoint({
   query: z.object({
     after: cursor,
     limit: digits(1, MAX_LIST).optional().openapi({ description: `Default ${MAX_LIST}` }),
-    order: z.enum(["asc", "desc"]).optional().openapi({ description: "By creation; default desc" }),
+    order: z.enum(["asc", "desc"]).optional().openapi({
+      description: "Order by creation time; default desc",
+    }),
     purpose: z.enum(["batch", "batch_output"]).optional(),
   }),
   answer: listOf(file, "FileList"),

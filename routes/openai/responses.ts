@@ -68,7 +68,8 @@ const format = z.discriminatedUnion("type", [
     name: text(1, 256),
     description: z.string().nullish(),
     strict: z.boolean().nullish().openapi({
-      description: "Whether objects have only the properties that they list. The schema is always enforced",
+      description:
+        "Whether objects may have only the properties that the schema lists. The schema is always enforced",
     }),
     schema: jsonSchema,
   }),

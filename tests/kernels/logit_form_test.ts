@@ -61,7 +61,7 @@ for (const type of ["F32", "Q8_0"] as const) {
   for (const form of FORMS) {
     const what = `${type}, scale ${form.scale}, softcap ${form.softcap}`;
 
-    Deno.test(`${what}: logits and their spread are transformed`, async () => {
+    Deno.test(`${what}: logits and their standard deviation are transformed`, async () => {
       const [[plain], [found]] = [
         await answers(type, { scale: 1, softcap: 0 }, [{ probe: ALL }]),
         await answers(type, form, [{ probe: ALL }]),

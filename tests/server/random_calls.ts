@@ -86,7 +86,7 @@ function errorsOf(schema: Readonly<Record<string, unknown>>, text: string) {
   let validate = judges.get(schema);
   if (!validate) {
     const isOld = String(schema.$schema).includes("draft-07");
-    // Readers that divide binary fractions find that 0.07 is no multiple of 0.01.
+    // Without this precision, ajv's division of binary fractions rejects 0.07 as a multiple of 0.01.
     const options = { strict: false, allErrors: true, multipleOfPrecision: 9, logger: false } as const;
     const ajv = isOld ? new Ajv(options) : new Ajv2020(options);
     // Formats that the grammar does not know are annotations.

@@ -23,7 +23,7 @@ export interface PromptStore {
   has(name: string): boolean;
   /** Returns the part if it exists intact with this size. */
   read(name: string, bytes: number): Promise<Uint8Array | undefined>;
-  /** Bytes that `write` accepts now. If 0 or less, finish other writes first. */
+  /** Bytes that `write` accepts now. If 0 or less, wait for other writes to end. */
   readonly room: number;
   /** Whether the store writes at present. */
   readonly writable: boolean;

@@ -35,7 +35,7 @@ const content = contentOf(returned);
 
 type Content = z.output<typeof content>;
 
-/** Clients send items back with the ids that they have here. */
+/** Clients send items back with the ids that this server gave them. */
 const itemId = { id: z.string().nullish() };
 
 const message = z.object({

@@ -35,7 +35,7 @@ const remove = endpoint({
   path: "/v1/responses/{id}",
   operationId: "deleteResponse",
   summary: "Delete a stored response",
-  description: "Requests cannot continue it any more, nor responses that continue it.",
+  description: "Afterwards no request can continue it, or a response that continues it.",
   answer: z.object({ id: z.string(), object: z.literal("response"), deleted: z.literal(true) })
     .openapi("ResponseDeleted"),
   answers: "It is gone",
@@ -51,7 +51,7 @@ const inputItems = endpoint({
   method: "get",
   path: "/v1/responses/{id}/input_items",
   operationId: "listResponseInputItems",
-  summary: "List what a stored response answers",
+  summary: "List the input items of a stored response",
   description: "Also the items of the responses that it continues.",
   query: z.object({
     after: cursor,

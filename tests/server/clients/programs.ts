@@ -51,7 +51,7 @@ function exists(path: string): boolean {
   }
 }
 
-/** How a call went; `error` says why it failed. */
+/** Result of a call; `error` says why it failed. */
 export interface Outcome {
   readonly call: string;
   readonly error: string | null;

@@ -79,7 +79,7 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
     {
       name: `${name}: text, whole and streamed`,
       async run(served) {
-        // The temperature is left out for models that are said to think.
+        // The SDK omits the temperature for models that it takes for reasoning models.
         const asked = {
           ...request(served),
           providerOptions: undefined,
