@@ -57,7 +57,7 @@ const CASES: readonly Case[] = [
   },
   { name: "a newer Deno", world: { denoVersion: "2.10.0" }, check: "deno", status: "ok" },
   {
-    name: "models that may not be read",
+    name: "models without permission to read them",
     world: { permitted: ({ name }) => name !== "read" },
     check: "permissions",
     status: "wrong",
@@ -65,7 +65,7 @@ const CASES: readonly Case[] = [
     advice: "start Deno with --allow-read=/models",
   },
   {
-    name: "memory that may not be asked for",
+    name: "memory without permission to query it",
     world: { permitted: ({ name }) => name !== "sys" },
     check: "permissions",
     status: "slow",
@@ -88,7 +88,7 @@ const CASES: readonly Case[] = [
     advice: "deno task build",
   },
   {
-    name: "no kernels where they are asked for",
+    name: "no kernels although the backend is native",
     world: { openKernels: missing(KERNELS) },
     wanted: { backend: "cpu" },
     check: "kernels",
@@ -97,21 +97,21 @@ const CASES: readonly Case[] = [
     advice: "deno task build",
   },
   {
-    name: "no kernels where it was said that they are",
+    name: "no kernels at the configured library path",
     world: { openKernels: missing(KERNELS, true) },
     check: "kernels",
     status: "wrong",
     found: "none of 1 places has the kernels: nothing is computed",
   },
   {
-    name: "no kernels where WebAssembly is asked for",
+    name: "no kernels with the WebAssembly backend",
     world: { openKernels: missing(KERNELS) },
     wanted: { backend: "wasm" },
     check: "kernels",
     status: "ok",
   },
   {
-    name: "a model that nobody can look into without kernels",
+    name: "a model that cannot be inspected without kernels",
     world: { measureModel: missing(KERNELS) },
     check: "models",
     status: "wrong",
@@ -125,7 +125,7 @@ const CASES: readonly Case[] = [
     advice: "deno task build",
   },
   {
-    name: "a CPU without vectors of use",
+    name: "a CPU without usable vector instructions",
     world: { instructionSets: () => Promise.resolve(["scalar"]) },
     check: "instruction sets",
     status: "slow",
@@ -148,14 +148,14 @@ const CASES: readonly Case[] = [
     found: "2 physical cores, 2 logical",
   },
   {
-    name: "nothing to be read of the CPU",
+    name: "unreadable CPU information",
     world: { readText: () => Promise.resolve(undefined) },
     check: "cores",
     status: "ok",
     found: "2 logical cores; 2 threads",
   },
   {
-    name: "a control group above that allows half a core",
+    name: "a parent control group that allows half a core",
     files: {
       "/proc/self/cgroup": "0::/a/b\n",
       "/sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
@@ -189,7 +189,7 @@ const CASES: readonly Case[] = [
     status: "ok",
   },
   {
-    name: "others that compute",
+    name: "other programs that use the cores",
     world: { load: () => 3 },
     check: "cores",
     status: "slow",
@@ -260,7 +260,7 @@ const CASES: readonly Case[] = [
     advice: "needs 9 GB",
   },
   {
-    name: "a model that is known",
+    name: "a model whose needs are known",
     world: { measureModel: () => Promise.resolve({ name: "a", bytes: 2e9, tokenBytes: 0.5e9 }) },
     check: "models",
     status: "ok",
@@ -304,7 +304,7 @@ const CASES: readonly Case[] = [
     advice: "a?[2Jb",
   },
   {
-    name: "a port that another program has",
+    name: "a port that another program uses",
     world: { occupantOf: () => Promise.resolve("another program") },
     check: "address",
     status: "wrong",
@@ -319,7 +319,7 @@ const CASES: readonly Case[] = [
     found: "compy is serving at 127.0.0.1:8080",
   },
   {
-    name: "a socket's path that cannot be had",
+    name: "a socket path that cannot be used",
     wanted: { unix: "/run/x.sock" },
     world: { occupantOf: () => Promise.reject(new Deno.errors.PermissionDenied("permission denied")) },
     check: "address",
@@ -379,16 +379,22 @@ const CASES: readonly Case[] = [
     status: "slow",
   },
   { name: "no data folder", wanted: { data: undefined }, check: "data folder", status: "ok", found: "none" },
-  { name: "a GPU that nobody asked for", world: gpu({}), check: "gpu", status: "ok", found: "right to 1e-7" },
   {
-    name: "a GPU that is asked for and missing",
+    name: "a GPU that was not requested",
+    world: gpu({}),
+    check: "gpu",
+    status: "ok",
+    found: "right to 1e-7",
+  },
+  {
+    name: "a requested GPU that is missing",
     wanted: { backend: "webgpu" },
     check: "gpu",
     status: "wrong",
     found: "no adapter",
   },
   {
-    name: "a software adapter that is asked for",
+    name: "a requested GPU that is a software adapter",
     world: gpu({ software: true }),
     wanted: { backend: "webgpu" },
     check: "gpu",

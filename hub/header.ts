@@ -17,7 +17,7 @@ const MOST_FACTORS = 2 ** 20;
 /** Memory needs of a model, in bytes. */
 export interface Needs {
   readonly weights: number;
-  /** One sequence's KV cache, recurrent states, and the activations of a step. */
+  /** Bytes of one sequence's KV cache, recurrent states, and the activations of a step. */
   readonly rest: number;
   /** Context length of that sequence. */
   readonly contextLength: number;

@@ -116,7 +116,7 @@ export class HubClient {
   }
 }
 
-/** Returns the redirect's address. Throws PullError where the connection to it could be tampered with. */
+/** Returns the redirect's address. Throws PullError for an address without TLS. */
 function redirected(from: URL, location: string): URL {
   const refuse = (why: string): never => {
     throw new PullError("PULL_PROTOCOL", `${from.host} redirects to ${quote(location)}: ${why}`);

@@ -63,7 +63,7 @@ function parseAddress(text: string): URL {
   return url;
 }
 
-/** Calls `refuse` for an address whose connection could be tampered with. */
+/** Calls `refuse` for an address without TLS. */
 export function checkScheme(url: URL, refuse: (why: string) => never): void {
   if (url.protocol === "https:") return;
   if (url.protocol === "http:" && isLoopback(url)) return;

@@ -24,7 +24,7 @@ export function inputLimits(endpoints: readonly string[]): InputLimits {
   return { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024, endpoints };
 }
 
-/** What one pass over the whole input finds. Takes 12 bytes per line. */
+/** Result of one pass over the whole input. Takes 12 bytes of memory per line. */
 export interface InputCheck {
   /** File size in bytes. */
   readonly size: number;

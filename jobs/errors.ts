@@ -16,7 +16,7 @@ export type BatchErrorCode =
   /** The input was changed while the job ran. */
   | "input_changed"
   | "input_too_large"
-  /** Lines are wrong, and the job was to refuse such an input. */
+  /** The input has bad lines, and the job was told to refuse them. */
   | "lines_refused"
   | "no_job"
   | "job_unfinished"
@@ -36,7 +36,7 @@ export type BatchErrorCode =
   /** The job has failed for good. */
   | "job_failed"
   | "disk_full"
-  /** The process may open no more files. */
+  /** The process cannot open more files. */
   | "no_descriptors"
   | "io_error"
   /** The disk may have lost data. */

@@ -70,7 +70,10 @@ export async function runJob(options: JobOptions): Promise<BatchResult> {
   }
 }
 
-/** Returns a body that names one of the aliases without the name, which means the model that answers. */
+/**
+ * Removes the model's name from a body if it is one of the aliases. A body without a name means the answering
+ * model.
+ */
 export function withoutAlias(aliases: readonly string[], body: LineRequest["body"]): LineRequest["body"] {
   const { model, ...others } = body;
   return aliases.some((alias) => alias === model) ? others : body;

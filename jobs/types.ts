@@ -111,7 +111,7 @@ export interface BatchView {
 export interface Page {
   /** Id of the entry just before the first one of this page. */
   readonly after?: string;
-  /** Id of the entry just after the last one of this page; not beside `after`. */
+  /** Id of the entry just after the last one of this page. Cannot be combined with `after`. */
   readonly before?: string;
   readonly limit: number;
 }

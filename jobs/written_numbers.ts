@@ -1,6 +1,6 @@
 import { isObject, parseWrittenJson } from "../engine/mod.ts";
 
-/** Bounds of the time that this takes: about 5 ms. Numbers behind them are plain ones. */
+/** These limits keep the time to about 5 ms. Numbers beyond them become plain JavaScript numbers. */
 const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
 
 const [QUOTE, BACKSLASH, BEGIN, END] = [0x22, 0x5c, 0x7b, 0x7d];
@@ -13,7 +13,7 @@ const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.
 
 /**
  * Parses a request, or a line with one in its `body`. The arguments of earlier calls that are objects keep the text of
- * their numbers: `JSON.stringify` writes 1.0 and 12345678901234567890 as they were. Throws SyntaxError.
+ * their numbers: `JSON.stringify` writes 1.0 and 12345678901234567890 unchanged. Throws SyntaxError.
  */
 export function parseRequest(text: string): unknown {
   const parsed: unknown = JSON.parse(text);
@@ -53,7 +53,7 @@ function argumentsIn(text: string): Arguments[] {
   return parts;
 }
 
-/** Returns the index behind the object that begins at `start`; undefined if it does not end before `most`. */
+/** Returns the index after the object that begins at `start`; undefined if it does not end before `most`. */
 function endOfObject(text: string, start: number, most: number): number | undefined {
   let depth = 0;
   for (let at = start; at < most; at++) {

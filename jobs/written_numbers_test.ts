@@ -50,7 +50,7 @@ Deno.test("request: equal arguments keep their own texts, and objects elsewhere 
   }
 });
 
-Deno.test("request: numbers behind the bound are plain numbers", () => {
+Deno.test("request: numbers beyond the limits are plain numbers", () => {
   const text = USE.replace("1.0", `[${"1.0,".repeat(10_000)}1.0]`);
   assertEquals(parseRequest(text), JSON.parse(text));
   const many = `{"messages":[{"content":[${

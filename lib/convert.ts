@@ -1,4 +1,4 @@
-/** Checkpoints of Hugging Face and MLX to GGUF files, for compy's own commands. */
+/** Converts checkpoints of Hugging Face and MLX to GGUF files, for compy's own commands. */
 export {
   convertCheckpoint,
   ConvertError,

@@ -7,14 +7,15 @@ export type { EngineErrorCode } from "../engine/api/errors.ts";
 export type { BatchErrorCode } from "../jobs/errors.ts";
 
 /**
- * What went wrong, for programs: a code of the engine, a code of a batch, or one of these:
+ * The reason of an error, for programs: a code of the engine, a code of a batch, or one of these:
  *
  * - `chat_template_error`: the model's template refuses the conversation.
  * - `model_not_found`: the file does not exist, or cannot be read. `invalid_model`: it is broken, or not supported.
- *   `not_enough_memory`: the model does not fit; the message says what would.
+ *   `not_enough_memory`: the model does not fit; the message lists settings that fit.
  * - `library_not_found`, `backend_failed`: the kernels are missing, or the CPU, the GPU or its driver refuse the model.
- *   `not_permitted`: Deno may not do that; the message names the permission.
- * - `cannot_listen`: the server cannot have the address, or others would reach it without a key. `data_unusable`: a server
+ *   `not_permitted`: Deno lacks a permission, which the message names.
+ * - `cannot_listen`: the server cannot use the address, or other machines could reach it without a key.
+ * `data_unusable`: a server
  *   cannot keep files and batches in its folder.
  *
  * ```ts
@@ -44,8 +45,9 @@ export type ErrorCode =
   | "data_unusable";
 
 /**
- * What this library throws, from whatever it does: a refusal or a failure, with a `code` for programs and a message for people. Two
- * things are not wrapped: the reason of an `AbortSignal`, which is thrown as it is, and bugs.
+ * The error of every refusal and failure in this library, with a `code` for programs and a message for
+ * people. It does not wrap the reason of an `AbortSignal`, which is thrown unchanged, or errors that only a
+ * bug causes.
  *
  * ```ts
  * import { CompyError, loadModel } from "compy";
@@ -58,9 +60,9 @@ export type ErrorCode =
  * ```
  */
 export class CompyError extends Error {
-  /** Always this. */
+  /** Always "CompyError". */
   override readonly name = "CompyError";
-  /** What went wrong. */
+  /** The reason, for programs. */
   readonly code: ErrorCode;
   /** Figures, such as `n_prompt_tokens` and `n_ctx` of a prompt that is too long. */
   readonly details: Readonly<Record<string, number>>;
@@ -77,7 +79,7 @@ export class CompyError extends Error {
   }
 }
 
-/** The parts of the program throw errors of their own, which have these names. */
+/** Codes for the errors that other parts of the program throw, by the errors' names. */
 const CODES: Readonly<Record<string, ErrorCode>> = {
   ChatTemplateError: "chat_template_error",
   ConstraintError: "invalid_constraint",
@@ -92,7 +94,7 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
   NotCapable: "not_permitted",
 };
 
-/** The error as this library throws it: with a code where it was foreseen, else as it is. */
+/** Returns the error as a CompyError if it has a code; other errors unchanged. */
 export function toCompyError(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof CompyError) return error;
   const { message } = error;
@@ -106,7 +108,10 @@ export function toCompyError(error: unknown): unknown {
   return code === undefined ? error : new CompyError(code, message, { cause: error });
 }
 
-/** `cannot`: what could not be done with a model's file. */
+/**
+ * Returns the error for a failed operation on a model's file. `cannot` begins the message, such as "Cannot
+ * read FILE".
+ */
 export function modelFileError(cannot: string, error: unknown, advice = ""): unknown {
   const reason = systemReason(error);
   if (reason === undefined) return toCompyError(error);
@@ -114,25 +119,25 @@ export function modelFileError(cannot: string, error: unknown, advice = ""): unk
   return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
 }
 
-/** Throws CompyError not_supported outside Deno. `instead` says what to do there. */
+/** Throws CompyError not_supported outside Deno. `instead` is the advice in its message. */
 export function needDeno(what: string, instead: string): void {
   if (typeof Deno !== "undefined") return;
   throw new CompyError("not_supported", `${what} needs Deno; ${instead}`);
 }
 
-/** What ended the loading of a model, where the system has refused one of its files too. */
+/** Returns the error of a failed load; a file that the system refuses gives `model_not_found`. */
 export function loadError(error: unknown): unknown {
   if (systemReason(error) === undefined) return toCompyError(error);
   return new CompyError("model_not_found", messageOf(error as Error), { cause: error });
 }
 
-/** What could not be done, and why; the system's reasons in words. */
+/** Returns a message of `cannot` and the reason; the system's error codes are put into words. */
 export function because(cannot: string, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message.startsWith("Cannot ") ? message : `${cannot}: ${systemReason(error) ?? message}`;
 }
 
-/** Throws CompyError invalid_request. `got` is shown as it was written. */
+/** Throws CompyError invalid_request. The message shows `got` as JSON. */
 export function refuse(field: string, rule: string, got: unknown): never {
   throw new CompyError("invalid_request", `Invalid ${field}: ${rule} (got ${show(got)})`);
 }

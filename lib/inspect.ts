@@ -1,4 +1,4 @@
-/** What a model's file holds, and what running it takes, for compy's own commands. */
+/** Reports a model file's content and the resources that running it needs, for compy's own commands. */
 export {
   type FormatReport,
   inspectModel,

@@ -1,4 +1,4 @@
-/** Where the native libraries are and how they are built, for compy's own commands. */
+/** Finds and builds the native libraries, for compy's own commands. */
 export { awaitLibrary } from "../ffi/awaited.ts";
 export { BuildReport } from "../ffi/build_report.ts";
 export { isBuilt } from "../ffi/built.ts";

@@ -34,8 +34,8 @@ export {
 export type JsonSchema = boolean | Readonly<Record<string, unknown>>;
 
 /**
- * What both `generate` and `chat` take. Sampling has the defaults of the OpenAI API: temperature 1, and no truncation. Only one of
- * `schema`, `regex`, `choices` and `grammar` can be given.
+ * Options of both `generate` and `chat`. Sampling has the defaults of the OpenAI API: temperature 1, and no
+ * truncation. Only one of `schema`, `regex`, `choices` and `grammar` can be given.
  *
  * ```ts
  * import { type GenerateOptions, loadModel } from "compy";
@@ -47,31 +47,31 @@ export type JsonSchema = boolean | Readonly<Record<string, unknown>>;
  * ```
  */
 export interface GenerateOptions extends Partial<SamplingParams> {
-  /** Most tokens of the answer; default what the context has room for. */
+  /** Maximum tokens of the answer; default the rest of the context window. */
   readonly maxTokens?: number;
   /** Texts that end the answer; they are not part of it. */
   readonly stop?: string | readonly string[];
-  /** Do not end at the model's end tokens. */
+  /** Continue after the model's end tokens. */
   readonly ignoreEos?: boolean;
-  /** The answer is JSON that this schema accepts; it is there parsed as `json`. */
+  /** The answer is JSON that this schema accepts; `json` holds it parsed. */
   readonly schema?: JsonSchema;
-  /** All of the answer matches this, in the syntax of Rust's regex crate. */
+  /** The whole answer matches this regular expression, in the syntax of Rust's regex crate. */
   readonly regex?: string;
-  /** The answer is one of these. */
+  /** The answer is one of these texts. */
   readonly choices?: readonly string[];
-  /** The answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has `::=`. */
+  /** The answer matches this grammar: llama.cpp's GBNF, or Lark if it has no `::=`. */
   readonly grammar?: string;
-  /** Give each token's log-probability, and that many alternatives: 0 to 20. */
+  /** Return each token's log-probability and this many alternatives: 0 to 20. */
   readonly logprobs?: number;
-  /** Batch requests let interactive ones go first. Default interactive. */
+  /** Interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Prefixes of prompts are shared only between requests of the same. */
+  /** Cached prompt prefixes are shared only between requests with the same value. */
   readonly cacheSalt?: string;
-  /** Cancels the request; its reason is thrown. */
+  /** Cancels the request, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
-/** What an option must be. */
+/** The type that an option's value must have. */
 export type Kind = "number" | "text" | "switch" | "list" | "object" | "function" | "schema" | "texts" | "any";
 
 const KINDS: Readonly<Record<Kind, readonly [rule: string, is: (value: unknown) => boolean]>> = {
@@ -96,7 +96,7 @@ const KINDS: Readonly<Record<Kind, readonly [rule: string, is: (value: unknown) 
   any: ["", () => true],
 };
 
-/** Which options there are, and what they must be. */
+/** The known options and the types of their values. */
 export type OptionTable<Options> = Readonly<Record<keyof Options & string, Kind>>;
 
 const SAMPLING_KINDS = { number: "number", whole: "number", texts: "texts", biases: "object" } as const;
@@ -105,7 +105,7 @@ const SAMPLING_OPTIONS = Object.fromEntries(
   SAMPLING_SETTINGS.map(([name, { kind }]) => [name, SAMPLING_KINDS[kind]]),
 ) as OptionTable<SamplingParams>;
 
-/** What `generate` takes. */
+/** The options of `generate`. */
 export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
   ...SAMPLING_OPTIONS,
   maxTokens: "number",
@@ -121,7 +121,7 @@ export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
   signal: "object",
 };
 
-/** Throws CompyError invalid_request for an option that there is not, or that is of another kind. */
+/** Throws CompyError invalid_request for an unknown option or a value of the wrong type. */
 export function checkOptions<Options extends object>(given: Options, table: OptionTable<Options>): void {
   for (const [name, value] of Object.entries(given)) {
     if (!Object.hasOwn(table, name)) {
@@ -136,7 +136,10 @@ export function checkOptions<Options extends object>(given: Options, table: Opti
   }
 }
 
-/** What both kinds of requests ask of the engine alike. Throws CompyError invalid_request. */
+/**
+ * Returns the fields of an engine request that `generate` and `chat` share. Throws CompyError
+ * invalid_request.
+ */
 export function requestOf(
   options: GenerateOptions,
   signal: AbortSignal,
@@ -166,7 +169,10 @@ export function requestOf(
 
 const FORMS = ["schema", "regex", "choices", "grammar"] as const;
 
-/** The form that the answer is to have; undefined where any text will do. Throws CompyError invalid_request. */
+/**
+ * Returns the constraint of the answer, or undefined for an unconstrained one. Throws CompyError
+ * invalid_request.
+ */
 export function constraintOf(options: GenerateOptions): Constraint | undefined {
   const given = FORMS.filter((name) => options[name] !== undefined);
   if (given.length > 1) {
@@ -179,7 +185,7 @@ export function constraintOf(options: GenerateOptions): Constraint | undefined {
   return grammar === undefined ? undefined : grammarConstraint(grammar);
 }
 
-/** Throws CompyError invalid_request for what is no whole number from 1. */
+/** Returns the value. Throws CompyError invalid_request if it is not a whole number of at least 1. */
 export function positive(name: string, value: number | undefined): number | undefined {
   if (value === undefined || (Number.isSafeInteger(value) && value > 0)) return value;
   return refuse(name, "must be a whole number, 1 or more", value);

@@ -1,4 +1,4 @@
-/** Tables as the input and output of jobs, part by part, for compy's own commands; programs say it with `BatchTable`. */
+/** The parts of table jobs, for compy's own commands. Other programs use `BatchTable`. */
 export {
   type AnswerFields,
   AnswerForm,

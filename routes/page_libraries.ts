@@ -15,7 +15,7 @@ const temmlStyles = async () =>
   (await import("temml/dist/Temml-Local.css", { with: { type: "text" } })).default
     .replace(/@font-face\s*\{[^}]*\}/, "");
 
-/** A bundler follows only written imports, so each grammar of code_tokens.js has its line. */
+/** A bundler finds only literal import paths, so each grammar of code_tokens.js has its own line. */
 const HIGHLIGHT: Readonly<Record<string, () => Text>> = {
   tokenize: () => import("@speed-highlight/core/tokenize", { with: { type: "text" } }),
   asm: () => import("@speed-highlight/core/languages/asm.js", { with: { type: "text" } }),

@@ -51,7 +51,7 @@ const ENDPOINTS: Record<string, [body: object, own: string[]]> = {
   "/infill": [{ input_prefix: "a", input_suffix: "b" }, ["grammar", "json_schema"]],
 };
 
-Deno.test("foreign forms: an unsupported form field is a 400 that names it, whole, streamed and in batches", async () => {
+Deno.test("foreign constraint fields: an unsupported one is a 400 that names it, whole, streamed and in batches", async () => {
   await withServer({ infill }, async ({ engine, post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       for (const [field, [asks]] of Object.entries(WAYS)) {
@@ -131,7 +131,7 @@ Deno.test("parameters: every endpoint refuses those that would change the answer
   });
 });
 
-Deno.test("parameters: those in the table of ignored ones and harmless values of refused ones pass without a word", async () => {
+Deno.test("parameters: ignored ones, and harmless values of refused ones, cause no warning", async () => {
   const harmless = {
     ...Object.fromEntries(REFUSED_NAMES.map((name) => [name, null])),
     ...{ lora: [], stop_token_ids: [], min_tokens: 0, skip_special_tokens: true, tfs_z: 1, n_cmpl: 1 },
@@ -289,7 +289,7 @@ Deno.test("parameters: equal forms in two fields are one form", async () => {
   });
 });
 
-Deno.test("parameters: a batch line warns of unknown ones once for each line, and strictly is refused", async () => {
+Deno.test("parameters: a batch line warns of unknown ones once, and is refused in strict mode", async () => {
   const url = "/v1/chat/completions";
   const body = { messages, colour: "red" };
   const warned: string[] = [];

@@ -147,7 +147,7 @@ Deno.test("chat session: leave() does not wait for a pipe that nobody writes to"
   write();
 });
 
-Deno.test("chat session: sends a message that begins with a slash when a space is before it", async () => {
+Deno.test("chat session: sends a message that begins with a slash if a space precedes the slash", async () => {
   const { shown, problems } = await talk([" /help", "/show"]);
   assertEquals([problems, shown.includes("/clear")], ["", false]);
   assertMatch(shown, /\n {2}system: none\n$/);

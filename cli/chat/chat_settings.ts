@@ -132,7 +132,7 @@ export class ChatSettings {
     return this.#line(known);
   }
 
-  /** Takes a change back: the value of the command line counts again. Returns the setting as a line. */
+  /** Undoes a change, so that the value of the command line applies again. Returns the setting as a line. */
   reset(name: string): string {
     const [known, { option }] = found(name);
     const { [option]: _, ...rest } = this.#changed;

@@ -17,7 +17,7 @@ import { asCalled, quoted } from "../shared/start.ts";
 const MAX_DOWNLOADS = 8;
 /** Time between two lines of progress. */
 const ROW_MS = 100;
-/** Taken where a repository has several models, as Ollama does. */
+/** The quantization that is chosen if a repository has several, as Ollama does. */
 const USUAL_QUANTIZATION = "Q4_K_M";
 
 const VERIFYING: PullRow = { status: "verifying sha256 digest" };

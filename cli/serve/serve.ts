@@ -213,7 +213,7 @@ async function serveOne(settings: ServeSettings, coming: ComingKernels | undefin
   tell(loaded);
   const models = oneModel(loaded.engine, aliasesOfOne(settings, loaded.engine.model.id));
   const batches = {
-    // The backend is known by the time batches start.
+    // Batches start only when the backend is known.
     settings: coming ? () => identityOf(opened) : await identityOf(opened),
     processor: () => loaded.backend.info.isa,
   };

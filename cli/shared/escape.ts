@@ -4,8 +4,8 @@
  */
 
 /**
- * Characters that steer a terminal, reorder its text or end its lines: C0 and C1 controls, DEL, bidirectional
- * overrides and isolates, line and paragraph separators, and surrogates without a partner.
+ * Characters that control a terminal, reorder its text or end its lines: C0 and C1 controls, DEL,
+ * bidirectional overrides and isolates, line and paragraph separators, and surrogates without a partner.
  */
 const UNSAFE = /[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 

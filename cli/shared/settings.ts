@@ -26,7 +26,7 @@ export interface Setting<T = unknown> {
   readonly path: PathSpec | undefined;
   /** A second flag of one letter. */
   readonly short?: string;
-  /** Returns the value of a flag's or variable's text, or the text itself if it is malformed. */
+  /** Returns the value that the text of a flag or variable means, or the text itself if it is malformed. */
   readonly parse: (text: string) => unknown;
 }
 

@@ -189,7 +189,7 @@ function slices(
 
 /** Finds the tokens of an answer's content among those of thinking, marks and calls. */
 class ContentTokens {
-  /** Text that is not content yet, and its tokens with their start in it (UTF-16 units). */
+  /** Text that is not yet known to be content, and its tokens with their offsets in it (UTF-16 units). */
   #text = "";
   #tokens: { token: ScoredToken; start: number }[] = [];
 

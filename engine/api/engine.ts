@@ -64,7 +64,10 @@ export interface EngineStats {
   readonly steps: number;
   /** Tokens that were computed, including those of prompts. */
   readonly rows: number;
-  /** Steps by rows: entry i counts those of at most 2^i rows that no earlier entry counts; the last all others. */
+  /**
+   * Steps by rows: entry i counts steps of at most 2^i rows that no earlier entry counts. The last entry
+   * counts all others.
+   */
   readonly stepRows: readonly number[];
   /** Backend calls; fewer than steps if a call computes several steps. */
   readonly submits: number;
@@ -120,8 +123,9 @@ export interface Engine {
    */
   encodePrompt(text: string): number[];
   /**
-   * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its control
-   * tokens. Throws an error named ChatTemplateError with the template's reason, and as encodePrompt.
+   * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its
+   * control tokens. Throws an error named ChatTemplateError with the template's reason; otherwise throws as
+   * encodePrompt does.
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**

@@ -22,7 +22,7 @@ export interface Settings {
   /** A batch's output file, and other names of its models. */
   readonly output?: string;
   readonly aliases?: string;
-  /** What a table's job asks, reads and writes. */
+  /** Prompt, input and output of a table's job. */
   readonly prompt?: string;
   readonly system?: string;
   readonly schema?: string;
@@ -33,7 +33,7 @@ export interface Settings {
   readonly outputFormat?: string;
   readonly separator?: string;
   readonly prefix?: string;
-  /** A server's folder of files and batches, its limits, and whom it answers. */
+  /** A server's folder of files and batches, its limits, and the clients that it answers. */
   readonly data?: string | null;
   readonly maxStorageBytes?: number;
   readonly maxUploadBytes?: number;

@@ -33,8 +33,8 @@ export interface StoredPrompt {
 export type FinishReason = "stop" | "length" | "cancelled";
 
 /**
- * An event of a request. They come in this order: progress while a long prompt is prefilled and of every prompt whose
- * beginning was in the KV cache, the prompt's own log-probabilities if asked for, tokens, and exactly one finish.
+ * An event of a request. They come in this order: progress (of a long prompt, or of one whose beginning was
+ * in the KV cache), the prompt's own log-probabilities if requested, tokens, and exactly one finish.
  */
 export type TokenEvent =
   | { type: "progress"; processed: number; total: number; cached: number; timeMs: number }

@@ -173,7 +173,8 @@ export class KvCache {
   }
 
   /**
-   * Returns after how many blocks the sequence can continue with help of the disk; `usable` if the disk adds nothing.
+   * Returns the number of leading blocks that memory and disk together have and that the sequence can
+   * continue after; `usable` if the disk adds none.
    */
   #restorable(sequence: Sequence, known: readonly number[], usable: number): number {
     const { stored, states, demand: { windows } } = this;

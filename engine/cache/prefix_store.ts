@@ -1,7 +1,7 @@
 import type { Sequence } from "../schedule/sequence.ts";
 import type { PartKind } from "./disk/types.ts";
 
-/** What the KV cache needs from a store of prompts on a disk. */
+/** The KV cache's interface to a store of prompts on a disk. */
 export interface PrefixStore {
   /** Whether the store has this part of the sequence's prefix, at a block position. */
   has(sequence: Sequence, position: number, kind: PartKind): boolean;

@@ -8,7 +8,7 @@ export const MOST_COPIED = 16 * 2 ** 20;
 /** A prefix part that is not read after this time is computed instead. */
 const READ_LIMIT_MS = 2000;
 
-/** Parts of a prefix that are read, and then copied into the KV cache, together. */
+/** Parts of a prefix that are read together and then copied into the KV cache together. */
 export interface Piece extends CacheParts {
   readonly parts: readonly { readonly position: number; readonly kind: PartKind }[];
   /** After this piece, all blocks before `end` are in the cache. */

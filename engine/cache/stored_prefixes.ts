@@ -27,7 +27,7 @@ interface Offer {
   readonly leader: number;
   readonly hash: number;
   readonly kind: PartKind;
-  /** Called with whether the part was written. */
+  /** Called with true if the part was written, otherwise with false. */
   readonly settle?: (there: boolean) => void;
 }
 
@@ -40,7 +40,7 @@ interface Arrival extends Piece {
   readonly taken: () => void;
 }
 
-/** Receives the outcome of reads, beside the cache. */
+/** Receives the outcome of reads for the scheduler. */
 export interface Restorer {
   /** The sequence's prefix is in memory: the sequence can run. */
   restored(sequence: Sequence): void;

@@ -6,7 +6,7 @@ import type { GgufFile, MetadataValue, TensorInfo } from "../gguf/types.ts";
 export interface ModelFingerprint {
   /** Digest of the tensors and of all metadata except the chat templates. */
   readonly weights: string;
-  /** Digest of the chat templates; of no bytes when the file has none. */
+  /** Digest of the chat templates; the digest of zero bytes when the file has none. */
   readonly chatTemplate: string;
 }
 

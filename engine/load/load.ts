@@ -293,7 +293,7 @@ async function openPromptDisk(
   };
 }
 
-/** Throws an Error if the file is no longer the version that `version` was taken of. */
+/** Throws an Error if the file has changed since `version` was taken. */
 export function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
   if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
 }

@@ -50,7 +50,10 @@ export interface LoadOptions {
   readonly kvType?: KvType;
   /** Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default `fast`. */
   readonly activations?: ActivationPrecision;
-  /** Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens; without `ctx`, of 4096 or one longer. */
+  /**
+   * Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens; without `ctx`, for `parallel`
+   * requests of 4096 tokens or one longer request.
+   */
   readonly kvBytes?: number;
   /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
@@ -78,7 +81,7 @@ export interface LoadOptions {
 
 /** Describes one option, for the library's checks and for the commands' options. */
 export interface LoadOption {
-  /** Stands for the value in a command's help. */
+  /** Placeholder for the value in a command's help. */
   readonly placeholder: string;
   /** What the option does, its values and its default, without capital letter and full stop. */
   readonly doc: string;

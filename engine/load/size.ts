@@ -210,7 +210,7 @@ function countBlocks(
   const blocks = blocksOfSequence(demand, contextLength);
   if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
   if (kvBytes === undefined) {
-    // A share of unknown memory bounds nothing.
+    // If the free memory is unknown, a share of it sets no limit.
     const bounded = kvShare !== undefined && room < Infinity;
     const affordable = bounded ? Math.floor(kvShare * room / blockBytes) : Infinity;
     return Math.max(blocks, Math.min(parallel * blocks, affordable));

@@ -184,7 +184,7 @@ function roomFor(blocks: number): MemoryBounds {
   return { free: 200e6 + activations + blocks * BLOCK, weights: 200e6 };
 }
 
-Deno.test("default context: the model's own if one sequence of it fits into the free memory", () => {
+Deno.test("default context: is the model's own if one sequence of it fits into the free memory", () => {
   const size = engineSize(long, {}, roomFor(LONG_BLOCKS));
   assertEquals([size.contextLength, size.limits.kvBlocks, size.cut], [131_072, LONG_BLOCKS, undefined]);
   assertEquals(engineSize(dense, {}, roomFor(LONG_BLOCKS)).contextLength, 8192);
@@ -196,7 +196,7 @@ Deno.test("default context: is as long as memory allows, and `cut` has the figur
   assertEquals(size.cut, { own: 131_072, ownBytes: LONG_BLOCKS * BLOCK, available: 1000 * BLOCK });
 });
 
-Deno.test("default context: what the usual KV cache holds if free memory is unknown or not to be used", () => {
+Deno.test("default context: is what the usual KV cache holds if free memory is unknown or must not be used", () => {
   const chosen = ({ contextLength, limits }: EngineSize) => [contextLength, limits.kvBlocks, limits.kvCached];
   const usual = [4 * 4096, 4 * 128, undefined];
   assertEquals(chosen(engineSize(long, {})), usual);
@@ -269,7 +269,7 @@ Deno.test("default context: refuses exactly what 4,096 tokens refuse, and takes 
   assert(refused > 20 && longer > 100, `${refused} refused, ${longer} longer`);
 });
 
-Deno.test("default context: the model's own without KV layers", () => {
+Deno.test("default context: is the model's own for a model without KV layers", () => {
   const none = { ...hybrid, contextLength: 1_048_576, kv: { ...hybrid.kv, layers: [], windows: [0] } };
   const size = engineSize(none, {}, bounds);
   assertEquals([size.contextLength, size.memory.kv, size.cut], [1_048_576, 0, undefined]);

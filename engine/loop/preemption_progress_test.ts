@@ -34,7 +34,7 @@ Deno.test("scheduler, in random pools with tenants of different weights: every s
     needed += life.needed;
   }
   assert(preemptions > 1000, `only ${preemptions} preemptions`);
-  // Exchanges between tenants cost more than preemptions for memory alone.
+  // Tenants that preempt each other cause more repeated rows than preemptions for memory alone.
   assert(rows < 1.75 * needed, `${rows} rows computed for ${needed} tokens`);
 });
 

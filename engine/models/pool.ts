@@ -137,7 +137,7 @@ export class ModelPool implements Models {
     return slot;
   }
 
-  /** Looks for new models at the next request, however soon that is. */
+  /** Makes the next request look for new models, even just after the last scan. */
   rescan(): void {
     this.#scannedAt = -Infinity;
   }

@@ -39,7 +39,7 @@ export class Slot implements OfferedModel {
   loading: AbortController | undefined;
   /** No new requests; closed once the running ones end. */
   isUnloading = false;
-  /** The same, while another model waits for its memory. */
+  /** Like isUnloading, because another model waits for this one's memory. */
   isYielding = false;
   isClosing = false;
   failure: Error | undefined;

@@ -19,7 +19,7 @@ function follow(open: boolean, words: string[]): string {
   }).join("");
 }
 
-Deno.test("Heads: tokens before a message's text belong to its head", () => {
+Deno.test("message headers: tokens before a message's text belong to its header", () => {
   assertEquals(follow(true, ["<channel>", "final", "<message>", "final", "hm"]), "hh...");
   assertEquals(follow(true, [" to", "hm", "<channel>", "hm", "<message>", "hm"]), "hhhh..");
   assertEquals(

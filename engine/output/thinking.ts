@@ -53,7 +53,7 @@ export class Thinking {
     return this.#spent - (this.#inside ? this.#end.matched : 0);
   }
 
-  /** Lower bound on the number of tokens before one is due. */
+  /** Lower bound on the number of tokens before the next forced one. */
   get ahead(): number {
     return Math.max(0, this.#budget - this.#spent);
   }
@@ -189,7 +189,10 @@ class TextMatcher implements MarkMatcher {
   }
 }
 
-/** Finds a text that only blanks precede: thinking with text marks comes first or not at all. */
+/**
+ * Finds a text at the start of the answer, after blanks at most: thinking with text marks comes first or not
+ * at all.
+ */
 class FirstText extends TextMatcher {
   #answer = "";
   #passed = false;

@@ -17,7 +17,7 @@ import type { SamplingParams } from "../api/sampling.ts";
  */
 
 /**
- * Returns how many candidates the backend must return for `alternatives` and for `sample`, or for itself if it
+ * Returns the number of candidates that `alternatives` and `sample` need, or that the backend needs if it
  * `draws`.
  */
 export function candidatesWanted(sampling: SamplingParams, logprobs: number, draws = false): number {

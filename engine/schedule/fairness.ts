@@ -4,7 +4,10 @@ import type { Sequence } from "./sequence.ts";
 /** Cost of a prompt token and of an answer's token, as in "Fairness in Serving Large Language Models" (OSDI 2024). */
 const PROMPT_COST = 1;
 const ANSWER_COST = 2;
-/** A sequence that holds the place of a tenant without any may use up this much more than that tenant. */
+/**
+ * A sequence keeps its place until its tenant was served this much more than a waiting tenant without a
+ * place.
+ */
 const SLICE = 256;
 
 interface Tenant {
@@ -76,9 +79,9 @@ export class Fairness {
   }
 
   /**
-   * Returns those of the running sequences that give way so that `sequence` runs, in the given order. They belong to a tenant, or
-   * to a request of the same tenant, that runs at least two more for its weight. If the tenant of `sequence` runs
-   * none, those that have run long give way too.
+   * Returns the running sequences that may be preempted so that `sequence` runs, in the given order. Their
+   * tenant, or their request if the tenant is the same, still runs as many for its weight afterwards. If the
+   * tenant of `sequence` runs none, sequences that have run long are included.
    */
   yielding(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
     const answers = running.filter(({ pooled }) => pooled === undefined);
@@ -102,8 +105,8 @@ export class Fairness {
   }
 
   /**
-   * Whether the tenant of `running` was served so much more that computing the sequence's tokens again costs no more
-   * than what it used.
+   * Whether the tenant of `running` was served so much more than that of `waiting` that the difference
+   * exceeds the cost of computing the tokens of `running` again.
    */
   #ranLong(running: Sequence, waiting: Sequence): boolean {
     const slice = Math.max(SLICE, running.length) / running.weight;

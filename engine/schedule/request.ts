@@ -104,7 +104,7 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
   return { ...DEFAULT_SAMPLING, ...Object.fromEntries(set) };
 }
 
-/** Maximum tokens of one sequence: here, and of the model's own. */
+/** Maximum tokens of one sequence: in this engine, and in the model's own context. */
 export type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
 
 /** Returns how many tokens of one sequence the model and the KV pool can hold. */

@@ -208,7 +208,7 @@ Deno.test("Journal: rejects a record moved to another offset", async () => {
   assertEquals((await recovered(moved)).cutBytes, first.length);
 });
 
-Deno.test("Journal: continues behind a torn end", async () => {
+Deno.test("Journal: removes a torn record at the end and appends there", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, (await written([2, 0, 3])).slice(0, -1));
   const journal = await opened(storage);
@@ -239,7 +239,7 @@ Deno.test("Journal: refuses another input and another model", async () => {
   );
 });
 
-Deno.test("Journal: leaves a file alone that is not a journal", async () => {
+Deno.test("Journal: refuses a file that is not a journal and leaves it unchanged", async () => {
   for (const content of ["{}\n", "compyjoy", "x".repeat(10_000)]) {
     const storage = new SimStorage(seeded(1));
     storage.put(PATH, content);

@@ -39,7 +39,10 @@ export interface LineChanges {
   readonly owner?: string;
   /** Returns the body that is answered in place of a line's own. */
   readonly revise?: (body: Record<string, unknown>) => Record<string, unknown>;
-  /** Returns what a line gets for an answer: the answer, or a failure in its place. May throw BatchError. */
+  /**
+   * Returns the answer that a line's record gets: the given one, or a failure that replaces it. May throw
+   * BatchError.
+   */
   readonly judge?: (answer: Answer) => Answer | Promise<Answer>;
 }
 
@@ -67,7 +70,7 @@ export interface DispatchOptions extends LineChanges {
 const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
 const UNWELL_WAIT_MS = 1000;
-/** Stands for the engine of answers that name none: there is only one engine then. */
+/** Key of the engine when answers name none, because there is only one. */
 const ONLY = "";
 
 /**
@@ -255,7 +258,8 @@ class Dispatch {
       const now = performance.now();
       this.unwellSince ??= now;
       if (engine === ONLY || now - this.unwellSince > patienceMs) throw failing(count, last.record);
-      // Other engines may work although none got the probe. The wait gives a broken engine time to leave.
+      // Other engines may work even if none of them got the probe. The wait gives a broken engine time to
+      // leave the run.
       await sleep(UNWELL_WAIT_MS, AbortSignal.any([signal, drainSignal]));
       if (this.stopping()) return;
     }

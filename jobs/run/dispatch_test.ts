@@ -38,7 +38,7 @@ const BROKEN: Answer = { status: 500, body: {} };
 Deno.test("dispatch: a broken engine turns no line into an error, although it still refuses some", async () => {
   const storage = disk(100);
   let count = 0;
-  // A refusal never reaches the part that computes, so it says nothing about the engine.
+  // A refused request is never computed, so a refusal does not show whether the engine works.
   const { execute } = answering((n) =>
     ++count <= 20 ? GOOD : n !== undefined && n % 3 === 0 ? REFUSED : BROKEN
   );

@@ -1,8 +1,8 @@
 const LONGEST_TURN_MS = 8;
 
 /**
- * Yields to the event loop now and then in long work whose reads resolve at once. Without it a loop keeps the event
- * loop busy however often it awaits, and requests to a server in the same process wait for its end.
+ * Yields to the event loop from time to time during long work. A loop that awaits only reads that resolve at
+ * once never yields by itself, and requests to a server in the same process would wait for its end.
  */
 export class Pause {
   private since = performance.now();

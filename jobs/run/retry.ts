@@ -81,7 +81,8 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
-        // A failed sync may have lost the end that was just read. Only a newly written end is known to be durable.
+        // A failed sync may have lost the end record that was just read. Only a newly written one is known to
+        // be durable.
         await journal.finish(ended);
         retry.merged = ended.retry?.state === "merging";
         if (retry.merged) await retry.replaceOutputs();

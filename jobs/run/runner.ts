@@ -104,7 +104,7 @@ export interface BatchResult {
 }
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
-/** Lines in flight of a job that has been cancelled: they cost only their record in the journal. */
+/** Maximum lines in flight of a cancelled job. Each costs only a journal record. */
 const CANCELLED_AT_ONCE = 256;
 
 /** Returns the path of a job's journal. A small journal remains when the job is done, to record that. */

@@ -147,7 +147,7 @@ Deno.test("whenReady: the error of a line that fails the engine has its API's fo
   });
 });
 
-Deno.test("whenReady: does not blame a line that was alone when the engine is given up", async () => {
+Deno.test("whenReady: does not blame a line that was alone when the engine fails for good", async () => {
   const { engine, become, line, inEngine } = open();
   const answer = line("a");
   for (const state of ["loading", "loading", "failed"] as const) {
@@ -160,7 +160,7 @@ Deno.test("whenReady: does not blame a line that was alone when the engine is gi
   await assertRejects(() => answer, BatchError, "The engine has failed");
 });
 
-Deno.test("whenReady: lines retried one at a time fail with an engine that is given up", async () => {
+Deno.test("whenReady: lines that are retried one at a time fail when the engine fails for good", async () => {
   const { engine, become, line, inEngine } = open();
   const answers = [line("a"), line("b")].map((answer) => assertRejects(() => answer, BatchError));
   for (let together = 0; together < 2; together++) {

@@ -71,7 +71,7 @@ export class CountWriter {
       try {
         this.flush();
       } catch {
-        // The next call, at last by whoever runs the batch, tries again and throws.
+        // The next call tries again. The last call, by the code that runs the batch, throws.
       }
     });
   }

@@ -96,7 +96,7 @@ export class ResponseStore {
     return new ResponseStore(new Memory(), [], { ...options, maxBytes });
   }
 
-  /** Returns the owner's responses, or undefined if none are to be stored. */
+  /** Returns the owner's responses, or undefined if the server stores none. */
   of(owner: string): OwnedResponses | undefined {
     if (this.#maxBytes === 0) return undefined;
     return {
@@ -150,7 +150,7 @@ export class ResponseStore {
       const response = await decode(owner, bytes);
       return response && { ...response, bytes: size };
     } catch (error) {
-      // Gone since, or cut short by a power failure.
+      // The file was removed meanwhile, or a power failure truncated it.
       if (this.#sizes.has(id)) {
         this.options.report?.(new Error(`Response ${id} cannot be read`, { cause: error }));
       }
@@ -204,7 +204,7 @@ async function decode(owner: string, bytes: Uint8Array): Promise<StoredResponse 
   return { previous, head, input: items.slice(0, inputs), output: items.slice(inputs) };
 }
 
-/** Names and sizes of all files come with one listing of the folder, because the name has the size. */
+/** A file's name contains its size, so one listing of the folder gives the names and sizes of all files. */
 function fileName(id: string, bytes: number): string {
   return `${id}.${bytes}`;
 }

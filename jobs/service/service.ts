@@ -193,7 +193,7 @@ export class BatchService {
     await this.#remove(file);
   }
 
-  /** `prefix`: what the id begins with. `total`: the number of lines, if known. */
+  /** `prefix`: beginning of the id. `total`: the number of lines, if known. */
   createBatch(owner: string, spec: BatchSpec, { prefix = "batch_", total = 0 } = {}): BatchRecord {
     const input = this.#store.file(owner, spec.inputFileId);
     if (input.purpose !== "batch") {

@@ -37,7 +37,7 @@ const TIMES = ["createdAt", "expiresAt", "inProgressAt", "finalizingAt", "cancel
 
 type Row = Record<string, unknown>;
 
-/** A page of batches, and what their ids begin with. */
+/** A page of batches, and the beginning of their ids. */
 export type BatchPage = Page & { readonly prefix?: string };
 
 /**
@@ -279,7 +279,8 @@ function orFull(change: () => unknown): void {
 }
 
 function open(path: string, synchronous: "FULL" | "NORMAL"): DatabaseSync {
-  // Not imported: Node 22 warns of it, and a server without stored batches needs no database.
+  // Loaded only when needed: Node 22 prints a warning about it, and a server without stored batches needs no
+  // database.
   const sqlite = process.getBuiltinModule("node:sqlite");
   const db = new sqlite.DatabaseSync(path);
   db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${synchronous}`);

@@ -56,7 +56,7 @@ const TABLE_OPTIONS: OptionTable<BatchTable> = {
 
 /**
  * Returns how a job reads a table and judges its answers. A check has no output, so it needs no output
- * format. Throws CompyError for a table that cannot be asked.
+ * format. Throws CompyError for invalid table options.
  */
 export async function tableOf(
   input: string,

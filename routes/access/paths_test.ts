@@ -46,7 +46,7 @@ Deno.test("paths: a client whose base URL lacks /v1 or ends in a slash is answer
   assertEquals(models.object, "list");
 });
 
-Deno.test("paths: what other servers have is named with what to use here", async () => {
+Deno.test("paths: a refused path of another server names the path to use here", async () => {
   const app = createApp(new FakeEngine());
   for (const path of ["/v1/health", "/version", "/v1/moderations", "/v1/score", "/score/"]) {
     const answer = await app.request(`http://localhost${path}`);

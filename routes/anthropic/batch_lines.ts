@@ -23,7 +23,10 @@ export const batchRequests = z.object({
   requests: z.array(z.object({ custom_id: customId, params: messagesRequest })).min(1).max(MAX_REQUESTS),
 }).openapi("MessageBatchRequest");
 
-/** What is checked at once. The batch answers wrong params with an error, as at Anthropic. */
+/**
+ * The part of a request that is checked on arrival. The batch answers wrong params with an error, as
+ * Anthropic does.
+ */
 const entry = z.object({ custom_id: customId, params: z.looseObject({}) });
 
 const encoder = new TextEncoder();

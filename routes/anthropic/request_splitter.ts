@@ -6,7 +6,7 @@ const [QUOTE, BACKSLASH, ZERO] = [0x22, 0x5c, 0x30];
 const [OPEN_ARRAY, CLOSE_ARRAY, OPEN_OBJECT, CLOSE_OBJECT] = [0x5b, 0x5d, 0x7b, 0x7d];
 const SPACES: ReadonlySet<number> = new Set([0x20, 0x09, 0x0a, 0x0d]);
 
-/** Maximum bytes of what is not a request, beside a zero and a comma for each request. */
+/** Maximum bytes of the body without its requests, not counting a zero and a comma for each request. */
 const FRAME_BYTES = 2 ** 16;
 
 export interface SplitterLimits {

@@ -7,7 +7,7 @@ import { ApiError } from "./errors.ts";
 
 const KIB = 1024;
 
-Deno.test("body budget: one sender gets half, and others the rest", async () => {
+Deno.test("body budget: one sender gets at most half, and other senders the rest", async () => {
   const budget = new BodyBudget(400 * KIB, 20);
   const [one, two, other] = [budget.hold("a"), budget.hold("a"), budget.hold("b")];
   await one.take(150 * KIB);

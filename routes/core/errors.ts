@@ -89,7 +89,10 @@ export const OPENAI_ERRORS: ErrorShape = {
 
 const RETRY_AFTER_SECONDS = "1";
 
-/** The official clients read `x-should-retry`. A failure that would repeat must not cost two more prefills. */
+/**
+ * The official clients read `x-should-retry` and retry twice. A failure that would repeat must not cost two
+ * more prefills.
+ */
 const NO_RETRY = { "x-should-retry": "false" };
 
 export function shuttingDown(): ApiError {

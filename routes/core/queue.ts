@@ -15,7 +15,10 @@ const MOST = 59;
 
 const paces = new WeakMap<Engine, Pace>();
 
-/** Notes the start of an answer. An idle engine is measured anew. Times are in milliseconds of performance.now(). */
+/**
+ * Notes the start of an answer. After an idle time the rate is measured anew. Times are in milliseconds of
+ * performance.now().
+ */
 export function noteStart(engine: Engine, now = performance.now()): void {
   const { running, waiting } = engine.stats();
   if (!paces.has(engine) || running + waiting === 0) paces.set(engine, { since: now, ends: [] });

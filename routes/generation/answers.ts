@@ -10,7 +10,7 @@ export const answerHead = {
   system_fingerprint: z.string(),
 };
 
-/** Fields of a prompt that was only read, to be stored. */
+/** Fields of a prompt that was only prefilled and stored. */
 export const storedFields = {
   stored_tokens: z.number().int().optional().openapi({
     description:

@@ -164,8 +164,8 @@ export interface AskedForm {
 }
 
 /**
- * Refuses a request that asks for two different forms. `own` is the form that a field asks for which only
- * this endpoint has.
+ * Refuses a request that asks for two different forms. `own` is the form from a field that only this endpoint
+ * has.
  */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
   // Some clients send one form in two fields.

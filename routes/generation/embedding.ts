@@ -39,7 +39,7 @@ export async function embedAll(
 /** The ability that an endpoint needs from a model. */
 export type Ability = "generation" | "embeddings" | "ranking";
 
-/** Throws ApiError 400 when the model cannot generate, embed or rank, whichever is wanted. */
+/** Throws ApiError 400 when the model lacks the needed ability: to generate, embed or rank. */
 export function checkAbility(engine: Engine, wanted: Ability): void {
   const { id, pooled } = engine.model;
   if (wanted === "generation") {

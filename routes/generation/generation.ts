@@ -31,7 +31,7 @@ export interface RunOptions {
   readonly account?: Account;
   /** Stored responses of the sender; undefined where none are stored. */
   readonly responses?: OwnedResponses;
-  /** Milliseconds until the model was there, loaded. */
+  /** Milliseconds that the request waited for its model to be loaded. */
   readonly loadMs?: number;
 }
 

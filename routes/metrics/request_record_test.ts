@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { Metrics } from "./metrics.ts";
 import { RequestRecord } from "./request_record.ts";
 
-Deno.test("request log: counts a prompt's tokens as cached only if all its answers found them", () => {
+Deno.test("request log: counts a prompt's tokens as cached only if all its answers found them in the cache", () => {
   const record = new RequestRecord(new Metrics());
   const [prompt, other] = [[1, 2, 3, 4], [5, 6]];
   const answers = [[prompt, 3], [prompt, 0], [other, 1]] as const;

@@ -118,7 +118,7 @@ Deno.test("chat calls: an answer cut by max_tokens reports length, also within a
   }
 });
 
-Deno.test("chat calls: an incomplete call that ends as finished is an error, whole and streamed", async () => {
+Deno.test("chat calls: an incomplete call with finish reason stop is an error, whole and streamed", async () => {
   await withServer(replying(PARIS), async ({ client, errors }) => {
     const request = { model: "demo", messages, tools, stop: "Paris" };
     const error = await assertRejects(() => client.chat.completions.create(request), OpenAI.APIError);

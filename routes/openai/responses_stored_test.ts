@@ -185,7 +185,7 @@ Deno.test("stored responses: a streamed answer can be continued when its last ev
   });
 });
 
-Deno.test("stored responses: cut, failed and cancelled answers are stored as far as they went", async () => {
+Deno.test("stored responses: cut, failed and cancelled answers are stored up to their end", async () => {
   const reply = (prompt: string) =>
     prompt.includes("Call") ? '<|start|>call weather\n{"city' : "a".repeat(500);
   await withServer({ reply, tokenMs: 1 }, async ({ client }) => {
@@ -251,7 +251,7 @@ Deno.test("stored responses: belong to a key's name and survive a restart", asyn
   });
 });
 
-Deno.test("stored responses: when the disk refuses them, the answer comes with store false and the log says it once", async () => {
+Deno.test("stored responses: if the disk cannot store one, the answer has store false and the log reports it once", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, reports }) => {
       await Deno.remove(`${path}/responses`, { recursive: true });

@@ -175,8 +175,8 @@ export function itemsOf(input: Input): AnyItem[] {
 }
 
 /**
- * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive thoughts, texts
- * and calls of the assistant become one message, as chat templates expect.
+ * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive
+ * thinking, texts and calls of the assistant become one message, as chat templates expect.
  */
 export function toChat(
   items: readonly Item[],

@@ -310,7 +310,7 @@ function checkNamed(
   });
 }
 
-/** Returns the tools as an answer tells them. Tools that were left out are missing. */
+/** Returns the tools as the answer lists them, without the tools that were left out. */
 export function toldTools({ tools }: Fields): { type: string; [field: string]: unknown }[] {
   return (tools ?? []).filter((tool) => !isHosted(tool)).map((tool) => {
     if (tool.type !== "function") return tool;
