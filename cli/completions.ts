@@ -85,7 +85,7 @@ export function optionsOf(help: string): Word[] {
   const found = [...lines].map(([, word, summary]) => ({ word, summary: summary.trim() }));
   const common = [{ word: "--library", summary: "the folder of the native libraries" }, {
     word: "--log-level",
-    summary: "what is told on standard error",
+    summary: "messages on standard error",
   }];
   return [...new Map([...found, ...common].map((entry) => [entry.word, entry])).values()];
 }
@@ -110,7 +110,7 @@ function bash(commands: readonly Completed[]): string {
       ? `    "${word} "*) [ "$COMP_CWORD" -gt 2 ] || words="${list(verbs)} --help" ;;`
       : `    "${word} "*) words="${list(options)}" ;;`,
   ]);
-  return `# Completes compy's words: what is no option is a file.
+  return `# Completes compy's words; other words are files.
 _compy() {
   local words=""
   if [ "$COMP_CWORD" -eq 1 ]; then

@@ -85,7 +85,7 @@ function summary(checks: readonly Diagnosis[]): string {
   const count = (wanted: string) => checks.filter(({ status }) => status === wanted).length;
   const [slow, wrong] = [count("slow"), count("wrong")];
   if (wrong > 0) {
-    return `\n${wrong} of ${checks.length} checks found something wrong: compy cannot run as asked\n`;
+    return `\n${wrong} of ${checks.length} checks found something wrong: compy cannot run with these settings\n`;
   }
   return slow > 0
     ? `\ncompy can run; ${slow} of ${checks.length} checks found something slow\n`

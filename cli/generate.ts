@@ -68,7 +68,7 @@ const OPTIONS = {
   }),
   ...SAMPLING_FLAGS,
   schema: path("FILE", {
-    help: "the answer is JSON that follows this JSON schema; thinking before it is free",
+    help: "the answer is JSON that follows this JSON schema; thinking before it is not constrained",
   }),
   grammar: path("FILE", {
     help: "the answer follows this grammar: llama.cpp's GBNF, or Lark if no rule has ::=",
@@ -172,7 +172,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     const instead = pooled.kind === "rank"
       ? "deno task serve --model FILE, which ranks documents"
       : "deno task embed";
-    throw new Error(`The model "${id}" gives vectors for texts and generates no text: use ${instead}`);
+    throw new Error(`The model "${id}" returns vectors for texts and generates no text: use ${instead}`);
   }
   const { reader, ...asked } = ask(loaded);
   return await generate(loaded, { ...request, ...asked }, {
@@ -228,7 +228,7 @@ function checkPrefill({ values: { schema, grammar, toolChoice = "auto" } }: Give
   const forced = toolChoice === "auto" || toolChoice === "none" ? undefined : `tool-choice ${toolChoice}`;
   const other = form ?? forced;
   if (other === undefined) return;
-  throw new UsageError(`--${other} cannot be kept where the answer continues a text: leave out --prefill`);
+  throw new UsageError(`--${other} cannot be enforced if the answer continues a text: leave out --prefill`);
 }
 
 /** Returns the constraint of the answer, read from a file. */
@@ -308,7 +308,7 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, showing:
   if (finish!.reason === "cancelled") err(`Interrupted after ${steps.length} tokens\n`);
   else if (finish!.reason === "stop" || !(showing.hasForm || answer.hasCutCall)) return 0;
   else {err(
-      `Truncated after ${steps.length} tokens: the answer does not have its form yet; allow more with -n or --ctx\n`,
+      `Truncated after ${steps.length} tokens: the constrained answer is incomplete; allow more with -n or --ctx\n`,
     );}
   return 1;
 }

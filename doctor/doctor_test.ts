@@ -286,8 +286,7 @@ const CASES: readonly Case[] = [
     world: { modelsIn: () => Array.from({ length: 20 }, (_, i) => `/models/${i}.gguf`) },
     check: "models",
     status: "ok",
-    found:
-      "16 models can run: a (1.0 GB), a (1.0 GB), a (1.0 GB), a (1.0 GB), 12 more; 4 more not looked into",
+    found: "16 models can run: a (1.0 GB), a (1.0 GB), a (1.0 GB), a (1.0 GB), 12 more; 4 more not checked",
   },
   {
     name: "a folder without models",

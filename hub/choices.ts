@@ -195,11 +195,14 @@ export function choiceOfUrl(url: URL, sha256: string | undefined, as: string | u
   if (shard && (count < 1 || Number(shard[1]) > count || count > 1000)) {
     throw new PullError(
       "PULL_SOURCE",
-      `${quote(given)} is no shard of a model: its numbers contradict each other`,
+      `${quote(given)} is not a shard of a model: its numbers contradict each other`,
     );
   }
   if (shard && sha256 !== undefined) {
-    throw new PullError("PULL_SOURCE", `--sha256 is of one file, and ${quote(given)} is one of ${count}`);
+    throw new PullError(
+      "PULL_SOURCE",
+      `--sha256 is for a single file, but ${quote(given)} is one of ${count}`,
+    );
   }
   const name = as ?? localName(given).replace(SHARD, "").slice(0, -".gguf".length);
   const pieces = Array.from({ length: count }, (_, i): RemotePiece => {

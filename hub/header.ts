@@ -83,7 +83,7 @@ async function growHeader(
       if (!(error instanceof GgufError)) throw error;
       if (error.code === "GGUF_TRUNCATED" && length < most) continue;
       const name = quote(path.slice(path.lastIndexOf("/") + 1));
-      throw new PullError("PULL_MODEL", `${name} is no model that can be read: ${error.message}`, {
+      throw new PullError("PULL_MODEL", `${name} is not a readable model: ${error.message}`, {
         cause: error,
       });
     }

@@ -104,15 +104,15 @@ export class HubClient {
     const what = `${url.host} answers ${status} for ${quote(url.pathname)}`;
     if (status === 401 || status === 403) {
       const advice = this.#token === undefined
-        ? "it does not exist, or it needs a token in HF_TOKEN of somebody who may read it"
-        : "the token in HF_TOKEN may not read it: look on its page whether conditions must be accepted first";
+        ? "it does not exist, or reading it needs a token in HF_TOKEN"
+        : "the token in HF_TOKEN may not read it: check on its page whether you must accept conditions first";
       return new PullError("PULL_DENIED", `${what}: ${advice}`);
     }
     if (status === 404 || status === 410) {
       return new PullError("PULL_NOT_FOUND", `${what}: there is no such repository, revision or file`);
     }
-    if (status === 416) return new RangeRefused(`${url.host} has fewer bytes than it said`);
-    return new PullError("PULL_PROTOCOL", `${what}, which no download expects`);
+    if (status === 416) return new RangeRefused(`${url.host} has fewer bytes than it announced`);
+    return new PullError("PULL_PROTOCOL", `${what}, which a download does not expect`);
   }
 }
 
@@ -122,11 +122,13 @@ function redirected(from: URL, location: string): URL {
     throw new PullError("PULL_PROTOCOL", `${from.host} redirects to ${quote(location)}: ${why}`);
   };
   if (location.length > MAX_ADDRESS) refuse(`an address of ${location.length} characters`);
-  if (!URL.canParse(location, from)) refuse("it is no address");
+  if (!URL.canParse(location, from)) refuse("it is not a valid address");
   const url = new URL(location, from);
-  if (from.protocol === "https:" && url.protocol !== "https:") refuse("from https to what is not");
+  if (from.protocol === "https:" && url.protocol !== "https:") {
+    refuse("it leads from https to another scheme");
+  }
   checkScheme(url, refuse);
-  if (url.username !== "" || url.password !== "") refuse("it holds a user's name or password");
+  if (url.username !== "" || url.password !== "") refuse("it contains a user name or password");
   return url;
 }
 

@@ -55,7 +55,7 @@ function promise(choice: Choice, sha256: string): Choice {
   if (others.length > 0) {
     throw new PullError(
       "PULL_SOURCE",
-      `--sha256 is of one file, and ${quote(choice.name)} has ${choice.pieces.length}`,
+      `--sha256 is for a single file, but ${quote(choice.name)} has ${choice.pieces.length}`,
     );
   }
   if (piece.sha256 !== undefined && piece.sha256 !== sha256) {
@@ -63,7 +63,7 @@ function promise(choice: Choice, sha256: string): Choice {
       "PULL_CHECKSUM",
       `The hub's SHA-256 of ${
         quote(piece.path)
-      } is ${piece.sha256}, and ${sha256} is asked for: it is another file`,
+      } is ${piece.sha256}, and ${sha256} was given: it is another file`,
     );
   }
   return { ...choice, pieces: [{ ...piece, sha256 }] };
@@ -74,7 +74,7 @@ export function checkChoice(choice: Choice, as: string | undefined): Choice {
   if (choice.missing !== "") {
     throw new PullError(
       "PULL_NOT_FOUND",
-      `${quote(choice.name)} is not whole on the hub: ${choice.missing} missing`,
+      `${quote(choice.name)} is incomplete on the hub: ${choice.missing} missing`,
     );
   }
   const renamed = as === undefined ? choice : rename(choice, checkModelName(as));

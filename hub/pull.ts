@@ -90,7 +90,7 @@ class Pull {
               `${error.message}, for the ${versions}th time: try again later`,
             );
           }
-          this.#note(`${error.message}: looking again what is there`);
+          this.#note(`${error.message}: reading the hub's list again`);
         }
       }
     } catch (error) {
@@ -160,7 +160,7 @@ class Pull {
         if (!await exists(join(models, file))) continue;
         throw new PullError(
           "PULL_EXISTS",
-          `"${join(models, file)}" is there and was not pulled: choose another name with --as NAME`,
+          `"${join(models, file)}" exists and was not pulled: choose another name with --as NAME`,
         );
       }
       return undefined;
@@ -274,7 +274,7 @@ class Pull {
       );
       if (wrong.length === 0) return hashes;
       const { remote } = wrong[0];
-      const what = `what came of ${quote(remote.path)} does not have the SHA-256 ${remote.sha256}`;
+      const what = `the downloaded bytes of ${quote(remote.path)} do not have the SHA-256 ${remote.sha256}`;
       for (const { done, validators } of wrong) {
         done.clear();
         validators.clear();

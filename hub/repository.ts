@@ -59,7 +59,7 @@ export async function listRepository(
     if (!isSafePath(path)) throw protocol(source, `it names a file ${quote(path)}, which leaves its folder`);
     const size = lfs?.size ?? sibling.size ?? undefined;
     if (size !== undefined && size > MAX_FILE_BYTES) {
-      throw protocol(source, `${quote(path)} would have ${size} bytes, and no model has`);
+      throw protocol(source, `${quote(path)} would have ${size} bytes, more than any model`);
     }
     const encoded = path.split("/").map(encodeURIComponent).join("/");
     return {

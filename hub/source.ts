@@ -57,7 +57,7 @@ function parseAddress(text: string): URL {
   const url = new URL(text);
   checkScheme(url, (why) => refuse(text, why));
   if (url.username !== "" || url.password !== "") {
-    refuse(text.replace(/\/\/[^@]*@/, "//…@"), "an address may not hold a user's name or password");
+    refuse(text.replace(/\/\/[^@]*@/, "//…@"), "an address must not contain a user name or password");
   }
   url.hash = "";
   return url;
@@ -67,7 +67,9 @@ function parseAddress(text: string): URL {
 export function checkScheme(url: URL, refuse: (why: string) => never): void {
   if (url.protocol === "https:") return;
   if (url.protocol === "http:" && isLoopback(url)) return;
-  refuse(`must be an https address (http is taken from this machine only; got ${url.protocol}//${url.host})`);
+  refuse(
+    `must be an https address (http is allowed for this machine only; got ${url.protocol}//${url.host})`,
+  );
 }
 
 export function isLoopback({ hostname }: URL): boolean {
@@ -82,7 +84,7 @@ export function parseEndpoint(text: string): URL {
   if (!URL.canParse(text)) refuseHub("must be an https address");
   const url = new URL(text);
   checkScheme(url, refuseHub);
-  if (url.username !== "" || url.password !== "") refuseHub("may not hold a user's name or password");
+  if (url.username !== "" || url.password !== "") refuseHub("must not contain a user name or password");
   url.search = url.hash = "";
   if (!url.pathname.endsWith("/")) url.pathname += "/";
   return url;

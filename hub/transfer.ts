@@ -164,7 +164,7 @@ export class Transfer implements Disposable {
     const count = (this.#ignored.get(piece) ?? 0) + 1;
     this.#ignored.set(piece, count);
     if (count >= IGNORED_RANGES) this.#withoutRanges.add(piece);
-    throw new Transient(`${url.host} sends the whole file where a part of it was asked for`);
+    throw new Transient(`${url.host} sends the whole file although a part was requested`);
   }
 
   /** Reads from a server without range support, from the first byte on, in one response. */
@@ -212,7 +212,7 @@ export class Transfer implements Disposable {
     if (total > MAX_FILE_BYTES) {
       throw new PullError(
         "PULL_PROTOCOL",
-        `${url.host} says that ${file} has ${total} bytes, and no model has`,
+        `${url.host} says that ${file} has ${total} bytes, more than any model`,
       );
     }
     if (size !== undefined && total !== size) {
@@ -235,7 +235,10 @@ function wholeLength({ response, url }: Answer, { size, remote }: Piece): number
   const header = response.headers.get("content-length");
   if (header === null) {
     if (size !== undefined) return size;
-    throw new PullError("PULL_PROTOCOL", `${url.host} does not say how long ${quote(remote.path)} is`);
+    throw new PullError(
+      "PULL_PROTOCOL",
+      `${url.host} does not announce the size of ${quote(remote.path)}`,
+    );
   }
   return lengthOf(header, url);
 }
@@ -265,5 +268,5 @@ function lengthOf(text: string, url: URL): number {
 function checkEncoding({ headers }: Response, url: URL): void {
   const encoding = headers.get("content-encoding");
   if (encoding === null || encoding === "identity") return;
-  throw new Transient(`${url.host} packs the file (${quote(encoding)}), which was not asked for`);
+  throw new Transient(`${url.host} compresses the file (${quote(encoding)}), which was not requested`);
 }

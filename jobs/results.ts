@@ -39,7 +39,8 @@ function parseResult(bytes: Uint8Array | undefined, path: string, number: number
     };
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    const message = `"${path}", line ${number}, is not what a batch wrote (${why}); it was changed since`;
+    const message =
+      `"${path}", line ${number}, was not written by a batch in this form (${why}); it has been changed`;
     throw new BatchError("output_missing", message, false, { cause });
   }
 }

@@ -105,7 +105,11 @@ export async function embed(
   const most = pooled?.size ?? Infinity;
   const { dimensions } = options;
   if (dimensions !== undefined && !(Number.isInteger(dimensions) && dimensions >= 1 && dimensions <= most)) {
-    refuse("dimensions", `must be a whole number from 1 to ${most}, as many as the model gives`, dimensions);
+    refuse(
+      "dimensions",
+      `must be a whole number from 1 to ${most}, the vector length of this model`,
+      dimensions,
+    );
   }
   const each = typeof texts === "string" ? [texts] : texts;
   each.forEach?.((text, i) => {
@@ -131,7 +135,7 @@ export async function rerank(
   const { id, pooled } = engine.model;
   if (pooled !== undefined && pooled.kind !== "rank") {
     const message =
-      `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight)`;
+      `The model "${id}" cannot rank: it has no ranking head (pooling_type rank and cls.output.weight)`;
     throw new CompyError("not_supported", message);
   }
   if (typeof query !== "string") refuse("query", "must be a string", query);

@@ -218,7 +218,7 @@ export function readEvents(engine: Engine, request: GenerateRequest, chat?: Chat
   if (pooled?.encoder) {
     const instead = pooled.kind === "rank" ? "rerank()" : "embed()";
     const message =
-      `The model "${id}" gives vectors for texts and generates no text: use ${instead}, or another model`;
+      `The model "${id}" returns vectors for texts and generates no text: use ${instead}, or another model`;
     throw new CompyError("not_supported", message);
   }
   let finish: Finish | undefined;

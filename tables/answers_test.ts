@@ -41,7 +41,7 @@ Deno.test("answers: an object schema's properties become typed columns, with ref
   assertEquals(new AnswerForm({ enum: [1, 2] }).columns, [{ name: "answer", kind: "integer" }]);
 });
 
-Deno.test("answers: explain why an answer does not have the form", () => {
+Deno.test("answers: explain why an answer does not match the schema", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const refused = (content: string, message: string, finish?: string) =>
     assertThrows(() => form.read(answer(content, finish)), Error, message);

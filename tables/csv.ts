@@ -6,7 +6,7 @@ import { MAX_ROW_BYTES, type Row, type Table } from "./table.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 const NOT_CSV =
-  'not valid CSV: a cell with separators, quotes or line ends stands in quotes ("), and a quote within it is doubled';
+  'not valid CSV: a cell with separators, quotes or line ends must be in quotes ("), with each quote in it doubled';
 
 /** A CSV record, which may span several lines. */
 interface CsvRecord {
@@ -167,7 +167,7 @@ async function* readTextLines(file: StorageFile, name: string): AsyncGenerator<s
     try {
       text = decoder.decode(chunk.subarray(0, count), { stream: !isEnd });
     } catch {
-      throw unreadable(name, `it is not UTF-8 somewhere after line ${number}; save it as UTF-8`);
+      throw unreadable(name, `it has bytes that are not UTF-8 after line ${number}; save it as UTF-8`);
     }
     const lines = (rest + text).split("\n");
     rest = lines.pop()!;

@@ -52,7 +52,7 @@ Deno.test("csv: explains why a file is not a table", async () => {
   await refused("a,b,a\n1,2,3\n", 'columns 1 and 3 are both called "a"; rename one');
   await refused(
     new Uint8Array([97, 10, 0xe9, 10]),
-    "it is not UTF-8 somewhere after line 0; save it as UTF-8",
+    "it has bytes that are not UTF-8 after line 0; save it as UTF-8",
   );
 });
 

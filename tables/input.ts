@@ -128,7 +128,7 @@ function lineOf(row: Row, index: number, template: Template, job: TableJob, maxL
 function emptyPrompt({ columns }: Template): string {
   if (columns.length === 0) return "the prompt is empty";
   const named = columns.map((column) => `"${column}"`).join(", ");
-  return `there is nothing to ask: ${named} ${columns.length === 1 ? "is" : "are all"} empty`;
+  return `the prompt would be empty: ${named} ${columns.length === 1 ? "is" : "are all"} empty`;
 }
 
 async function sha256(file: StorageFile, name: string): Promise<string> {

@@ -57,7 +57,7 @@ Deno.test("table: asks each row once, and writes answers and errors beside it", 
       "id,text,answer,error",
       '1,"one, two","SAY ONE, TWO!",',
       "2,bad,,No: Say bad!",
-      '3,,,"Line 4 (row 3): there is nothing to ask: ""text"" is empty"',
+      '3,,,"Line 4 (row 3): the prompt would be empty: ""text"" is empty"',
       ',,,"Line 5 (row 4): must have 2 cells, as the first line has (got 3)"',
       "5,five,SAY FIVE!,",
       "",
@@ -186,7 +186,7 @@ for (const format of ["csv", "jsonl", "parquet"] as const) {
   });
 }
 
-Deno.test("table: answers without the form fail, and are retried", async () => {
+Deno.test("table: answers that do not match the schema fail, and can be retried", async () => {
   const storage = storageWith("text\na\nb\n", "in.csv");
   const schema = { type: "object", properties: { n: { type: "integer" } } };
   const form = new AnswerForm(schema);

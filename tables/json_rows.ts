@@ -28,7 +28,7 @@ export async function openJsonRows(file: StorageFile, name: string): Promise<Tab
       throw unreadable(name, `its rows have more than ${MAX_COLUMNS} names together`);
     }
   }
-  if (kinds.size === 0) throw unreadable(name, "no line is a JSON object with a name in it");
+  if (kinds.size === 0) throw unreadable(name, "no line is a JSON object with a column");
   const columns = [...kinds.keys()];
   return {
     columns,

@@ -37,7 +37,7 @@ Deno.test("jsonl rows: a line that is not a row is a fault of its own", async ()
     undefined,
   ]);
   for (const text of ["", "[]\n", "{}\n"]) {
-    await assertRejects(() => rowsOf(text, read), BatchError, "no line is a JSON object with a name in it");
+    await assertRejects(() => rowsOf(text, read), BatchError, "no line is a JSON object with a column");
   }
   const many = Array.from(
     { length: 101 },

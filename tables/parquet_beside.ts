@@ -26,11 +26,11 @@ const END_BYTES = 8;
  * Error of rows that were not run. The output copies whole row groups, so a group with answered rows may have
  * some.
  */
-const NOT_ASKED = "Not asked yet: the run had a limit";
+const NOT_ASKED = "Not run yet: the run had a limit";
 
 /**
  * Yields a copy of the file with more columns. `rows` yields their cells. If `rows` ends early, the copy ends
- * with the current row group, and the last new column, a text, says that the group's other rows were not asked.
+ * with the current row group, and the last new column, a text, says that the group's other rows were not run.
  */
 export async function* renderParquetBeside(
   file: StorageFile,

@@ -24,13 +24,13 @@ export function checkDescription({ row_groups, schema }: FileMetaData): void {
   const leaves = schema.filter(({ type }) => type !== undefined).length;
   for (const { name, scale = 0 } of schema) {
     if (Math.abs(scale) <= MAX_SCALE) continue;
-    throw new Error(`column "${name}" says to have decimals with a scale of ${scale}`);
+    throw new Error(`column "${name}" claims decimals with a scale of ${scale}`);
   }
   let rows = 0n;
   for (const { columns, num_rows } of row_groups) {
     rows += num_rows;
     if (num_rows < 0n || rows > MAX_ROWS) throw new Error(`it must have at most ${MAX_ROWS} rows; split it`);
-    if (columns.length !== leaves) throw new Error("a row group has not all columns");
+    if (columns.length !== leaves) throw new Error("a row group lacks some columns");
     for (const { meta_data } of columns) {
       const { path_in_schema: path, num_values } = meta_data!;
       if (num_values >= 0n && (path.length > 1 || num_values === num_rows)) continue;
@@ -88,19 +88,19 @@ function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
     const stored = header.integer(PAGE.storedBytes) ?? -1n;
     const size = header.integer(PAGE.bytes) ?? -1n;
     if (stored < 0n || stored > BigInt(bytes.length - end)) {
-      throw wrong(`a page says to have ${stored} bytes`);
+      throw wrong(`a page claims to have ${stored} bytes`);
     }
     if (size < 0n || size > MAX_PAGE_BYTES) {
-      throw wrong(`a page says to have ${size} bytes without compression`);
+      throw wrong(`a page claims to have ${size} bytes without compression`);
     }
     const dictionary = header.struct(PAGE.dictionary);
     const page = header.struct(PAGE.data) ?? header.struct(PAGE.dataV2);
     const count = (dictionary ?? page)?.integer(VALUES) ?? 0n;
     // A dictionary may have values that only other row groups use. Each takes at least a byte.
     const most = dictionary ? size : num_values;
-    if (count < 0n || count > most) throw wrong(`a page says to have ${count} of ${num_values} values`);
+    if (count < 0n || count > most) throw wrong(`a page claims to have ${count} of ${num_values} values`);
     if (header.struct(PAGE.dataV2) && !isLevelled(header.struct(PAGE.dataV2)!, count, stored)) {
-      throw wrong("a page has other levels than it says");
+      throw wrong("a page's levels differ from its header");
     }
     if (page !== undefined) values += count;
     at = end + Number(stored);

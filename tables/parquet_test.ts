@@ -111,7 +111,7 @@ Deno.test("parquet: adds columns without changing values, types and statistics o
   assertEquals(bounds(now), bounds(old));
 });
 
-Deno.test("parquet: copies only the row groups with answers, and marks their other rows as not asked", async () => {
+Deno.test("parquet: copies only the row groups with answers, and marks their other rows as not run", async () => {
   const rows = Array.from({ length: 25_000 }, (_, n) => [n]);
   const input = await joined(renderParquet([{ name: "n", kind: "integer" }], given(rows)));
   const columns = [{ name: "answer", kind: "text" }, { name: "error", kind: "text" }] as const;
@@ -121,7 +121,7 @@ Deno.test("parquet: copies only the row groups with answers, and marks their oth
   assertEquals([footer(bytes).structs(4).length, footer(bytes).integer(3)], [2, 20_000n]);
   const found = await rowsOf(bytes, PARQUET);
   assertEquals(found.length, 20_000);
-  const error = "Not asked yet: the run had a limit";
+  const error = "Not run yet: the run had a limit";
   assertEquals(found.slice(10_001, 10_004).map(({ cells }) => cells), [
     [10_001n, "a10001", null],
     [10_002n, null, error],

@@ -22,7 +22,7 @@ export function parseTemplate(text: string, known: readonly string[]): Template 
     if (char !== "{" && char !== "}") fixed += char;
     else if (text[at + 1] === char) fixed += text[at++];
     else if (char === "}") {
-      throw new Error(`the } at character ${at + 1} closes nothing; write }} for a brace`);
+      throw new Error(`the } at character ${at + 1} has no opening brace; write }} for a brace`);
     } else {
       const end = text.indexOf("}", at);
       if (end < 0) throw new Error(`the { at character ${at + 1} is not closed; write {{ for a brace`);

@@ -63,9 +63,7 @@ function asText(
   name: string,
   { lines, bad, prompt, longest, answer, measured, seconds }: JobForecast,
 ): string {
-  const first = `${escaped(name)}: ${lines} lines, ${
-    bad === 0 ? "all can be asked" : `${bad} cannot be asked`
-  }\n`;
+  const first = `${escaped(name)}: ${lines} lines, ${bad === 0 ? "all can run" : `${bad} cannot run`}\n`;
   if (measured === undefined) return first;
   const { promptRate, outputRate, outputPerLine, unfinished } = measured;
   const output = Math.round((lines - bad) * outputPerLine);

@@ -242,7 +242,7 @@ Deno.test("batch run --prompt: treats JSONL rows as a table with the column name
     );
     assertEquals((await Deno.readTextFile(path("out.jsonl"))).trim().split("\n"), [
       '{"id":12345678901234567,"text":"a","tags":["x"],"n":null,"answer":"SAY A","error":null}',
-      '{"id":2,"text":null,"tags":null,"n":null,"answer":null,"error":"Line 2: there is nothing to ask: \\"text\\" is empty"}',
+      '{"id":2,"text":null,"tags":null,"n":null,"answer":null,"error":"Line 2: the prompt would be empty: \\"text\\" is empty"}',
       '{"id":3,"text":"b","tags":null,"n":1.5,"answer":"SAY B","error":null}',
     ]);
   });

@@ -55,7 +55,7 @@ export async function namedFiles(
     );
   }
   if (dryRun) {
-    throw new UsageError("--dry-run writes nothing, and a pipe has to be kept in a file: name one");
+    throw new UsageError("--dry-run writes nothing, but a pipe must be stored in a file: name a file");
   }
   const named = given === PIPE ? undefined : tableFormatOf(given);
   const format = values.inFormat ?? named ?? "jsonl";
@@ -94,11 +94,11 @@ async function keep(path: string, bytes: ReadableStream<Uint8Array>): Promise<vo
     return;
   }
   await Deno.remove(partial);
-  if (before === undefined) throw new Error("Standard input has no line");
+  if (before === undefined) throw new Error("Standard input has no lines");
   // The pipe is empty if the user only wants to resume the job.
   if (size === 0 || size === before.size && hash.digest("hex") === await digestOf(path)) return;
   throw new Error(
-    `"${path}" has the lines of an earlier run of this job, and standard input has others: give another --job, or remove the ` +
+    `"${path}" has the lines of an earlier run of this job, and standard input has different lines: give another --job, or remove the ` +
       "files of the old one",
   );
 }

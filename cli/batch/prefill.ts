@@ -79,7 +79,7 @@ async function checkDone(output: string, folder: string): Promise<void> {
   const isThere = settings[KEPT_IN] === resolve(folder) && (await reportCache(folder)).parts > 0;
   if (isThere) return;
   throw new Error(
-    `The job of "${output}" is done, and its prompts are not in "${folder}": to read them ahead again give another --out, or ` +
+    `The job of "${output}" is done, and its prompts are not in "${folder}": to prefill them again, give another --out, or ` +
       `remove "${output}.journal" and the job's outputs`,
   );
 }

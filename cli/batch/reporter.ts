@@ -95,7 +95,7 @@ export class TextReporter implements Reporter {
     this.meter.update(progress);
     this.refusals.end();
     const { count } = this.refusals;
-    const rest = count < lines ? "; the others run" : ", so that no line is answered";
+    const rest = count < lines ? "; the others run" : ", so no line is answered";
     if (count > 0) this.note(`${count} of ${lines} lines are invalid${rest}`);
     const done = progress.completed + progress.failed;
     if (done > 0) this.note(`Resuming: ${done} of ${progress.total} lines are answered already`);
@@ -215,7 +215,7 @@ export function refusedEvent({ customId, ...refusal }: LineRefusal) {
 }
 
 function otherProcessor({ before, now }: { before: string; now: string }): string {
-  return `The answers so far were computed on ${before}, the others will be on ${now}: it rounds otherwise, so that ` +
+  return `The answers so far were computed on ${before}, the others will be on ${now}: it rounds differently, so ` +
     "texts may differ from those of one machine";
 }
 

@@ -100,7 +100,7 @@ function tellNothingToRetry(
   const { completed, failed } = counts;
   const why = failed === 0
     ? `all ${completed} lines have their answers`
-    : `the check refuses all lines in ${errors} (${failed}), and would again; correct them in an input of their own, and run that`;
+    : `the check refuses all lines in ${errors} (${failed}), and would refuse them again; put corrected lines into a new input and run it`;
   host.out(
     json
       ? jsonLine({ event: "nothing_to_retry", completed, failed, message: why })

@@ -113,11 +113,11 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   const nats = natsOption(values);
   const own = OWN.find((name) => sources[name] === "flag");
   if (nats !== undefined && own) {
-    throw new UsageError(`--${flagOf(own)} is the workers' own; leave it out with --nats`);
+    throw new UsageError(`--${flagOf(own)} is an option of the workers; leave it out with --nats`);
   }
   if (nats !== undefined && isDry) {
     throw new UsageError(
-      "--dry-run measures this machine, and with --nats others answer the lines: leave out --nats",
+      "--dry-run measures this machine, but with --nats other machines answer the lines: leave out --nats",
     );
   }
   const engine = engineOptions(values);

@@ -114,7 +114,7 @@ Deno.test("batch run: reports that no line was answered and exits with 1 when ev
     const host = fakeHost();
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--model", "m"];
     assertEquals(await batchCommand(args, { openEngine, execute, host }), 1);
-    assertStringIncludes(host.stderr, "1 of 1 lines are invalid, so that no line is answered\n");
+    assertStringIncludes(host.stderr, "1 of 1 lines are invalid, so no line is answered\n");
     assertStringIncludes(host.stderr, "\nNo line was answered\n");
     const again = fakeHost();
     assertEquals(await batchCommand(args, { openEngine, execute, host: again }), 1);

@@ -112,13 +112,13 @@ export async function jobShape(
     throw new UsageError(
       `--${
         flagOf(given)
-      } is for rows of tables, and "${input}" is read as requests, whose lines say all that themselves; give ` +
+      } is for rows of tables, but "${input}" is read as requests, which contain these settings; give ` +
         "--prompt if its lines are rows, or --in-format if it is another table",
     );
   }
   const prompt = values.prompt ?? (format === "text" ? `{${TEXT_COLUMN}}` : undefined);
   if (prompt === undefined) {
-    throw new UsageError('--prompt is missing: what each row is asked, such as "Translate: {text}"');
+    throw new UsageError('--prompt is missing: the question for each row, such as "Translate: {text}"');
   }
   const schema = values.schema === undefined ? undefined : await readSchema(values.schema);
   const form = new AnswerForm(schema);
@@ -142,7 +142,7 @@ export async function jobShape(
       if (output === undefined || renamed.has(to)) return;
       renamed.add(to);
       note(
-        `The table has a column "${from}" already: what is new is called "${to}" (--prefix gives other names)`,
+        `The table already has a column "${from}": the new column is named "${to}" (--prefix changes the names)`,
       );
     },
   });
@@ -171,7 +171,7 @@ function outputFormat({ outFormat }: TableValues, output: string): OutputFormat 
 function separatorOption({ separator: given }: TableValues): string | undefined {
   const separator = given === "tab" || given === "\\t" ? "\t" : given;
   if (separator === undefined || isSeparator(separator)) return separator;
-  throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
+  throw new UsageError(`--separator must be one character other than a quote, or tab (got "${given}")`);
 }
 
 /** Returns only the answer fields that the options set. */

@@ -106,7 +106,7 @@ Deno.test("batch check: reports malformed rows and missing columns", async () =>
     const { code, out } = await check("Say {text}");
     assertEquals(code, 1);
     assertStringIncludes(out, "Line 3 (row 2): must have 2 cells, as the first line has (got 1)\n");
-    assertStringIncludes(out, 'Line 4 (row 3): there is nothing to ask: "text" is empty\n');
+    assertStringIncludes(out, 'Line 4 (row 3): the prompt would be empty: "text" is empty\n');
     assertStringIncludes(out, "3 lines, 2 bad");
   });
 });
@@ -144,7 +144,7 @@ Deno.test("batch of a table: explains wrong usage", async () => {
       const [args, message] of [
         [
           [path("in.csv"), ...out],
-          '--prompt is missing: what each row is asked, such as "Translate: {text}"',
+          '--prompt is missing: the question for each row, such as "Translate: {text}"',
         ],
         [[path("in.jsonl"), "--system", "x", ...out], "--system is for rows of tables, and "],
         [

@@ -23,13 +23,12 @@ export const CHAT_COMMANDS: Readonly<Record<string, ChatCommand>> = {
   },
   "/set": {
     takes: "NAME VALUE",
-    help:
-      "change a setting; VALUE default takes that back; without VALUE, explain it; without NAME, list all",
+    help: "change a setting; VALUE default resets it; without VALUE, explain it; without NAME, list all",
     example: "/set temperature 0.2",
   },
   "/unset": {
     takes: "NAME",
-    help: "take a change back, as /set NAME default",
+    help: "reset a setting, like /set NAME default",
     example: "/unset temperature",
   },
   "/show": { help: "show the changed settings, the system message and the used part of the context" },

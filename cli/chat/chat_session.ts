@@ -123,7 +123,7 @@ export class ChatSession {
     }
     const { takes } = CHAT_COMMANDS[name];
     if (rest !== "" && takes === undefined) {
-      throw new UsageError(`${name} takes nothing behind it (got "${rest}")`);
+      throw new UsageError(`${name} takes no argument (got "${rest}")`);
     }
     switch (name) {
       case "/clear":
@@ -133,7 +133,9 @@ export class ChatSession {
       case "/retry":
         return await this.#retry();
       case "/undo":
-        return this.screen.aside(this.#undo() ? "Taken back\n" : "There is nothing to take back\n");
+        return this.screen.aside(
+          this.#undo() ? "The last exchange is removed\n" : "There is nothing to undo\n",
+        );
       case "/system":
         this.#system = rest === "" ? undefined : rest;
         return this.screen.aside(rest === "" ? "No system message\n" : "The system message is set\n");
@@ -261,13 +263,13 @@ function figures({ usage, timings, finishReason }: ChatAnswer): string {
     ? `, ${((tokens - 1) * 1000 / timings.decodeMs).toFixed(1)} a second`
     : "";
   const end =
-    { length: "; cut, as no more was allowed", cancelled: "; interrupted" }[finishReason as string] ?? "";
+    { length: "; truncated at the token limit", cancelled: "; interrupted" }[finishReason as string] ?? "";
   return `[${tokens} tokens${rate}${end}]`;
 }
 
 function advice(error: Error): string {
   return error instanceof CompyError && error.code === "context_length_exceeded"
-    ? ". /undo takes the last exchange back, /clear begins anew; --ctx makes room where the model has it"
+    ? ". /undo removes the last exchange, /clear starts a new conversation; a higher --ctx makes room if the model allows it"
     : "";
 }
 

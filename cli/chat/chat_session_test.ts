@@ -45,7 +45,10 @@ Deno.test("chat session: answers a message and sends earlier messages with the n
   const { good, shown, asides } = await talk(["Who are you?", "/show", "/undo", "/undo", "/show"]);
   assert(good);
   assertMatch(shown, new RegExp(`^${WHO}demo, (?!0)\\d+ of 128 tokens used\n`));
-  assertMatch(asides, /^\[\d+ tokens, [\d.]+ a second\]\nTaken back\nThere is nothing to take back\n$/);
+  assertMatch(
+    asides,
+    /^\[\d+ tokens, [\d.]+ a second\]\nThe last exchange is removed\nThere is nothing to undo\n$/,
+  );
 });
 
 Deno.test("chat session: joins the lines between two fences into one message", async () => {
@@ -86,7 +89,7 @@ Deno.test("chat session: reports an error and continues the conversation", async
   for (
     const part of [
       "There is no command /nonsense; /help lists them. To send this as a message, put a space before it",
-      '/retry takes nothing behind it (got "now")',
+      '/retry takes no argument (got "now")',
       'There is no setting "color"; there are temperature, top-p, ',
       'There is no setting "constructor"',
       'seed must be a whole number up to 2^53 - 1 (got "red")',

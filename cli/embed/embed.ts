@@ -116,7 +116,7 @@ function widthOf({ info: { id, dimensions: size } }: Model, dimensions: number |
   }
   if (dimensions === undefined || dimensions <= size) return dimensions ?? size;
   throw new UsageError(
-    `--dimensions must be at most ${size}, as many as the model gives (got ${dimensions})`,
+    `--dimensions must be at most ${size}, the vector length of this model (got ${dimensions})`,
   );
 }
 

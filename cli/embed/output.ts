@@ -104,5 +104,5 @@ async function refuseExisting(path: string): Promise<void> {
   const found = await Deno.lstat(path).catch((error) => {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   });
-  if (found) throw new Error(`Cannot write ${path}: it is there already; remove it or choose another name`);
+  if (found) throw new Error(`Cannot write ${path}: it already exists; remove it or choose another name`);
 }

@@ -35,7 +35,7 @@ function memoryOf({ memory, estimated }: OfferedChoice): string {
 }
 
 function verdictOf({ choice, fits, refusal }: OfferedChoice): string {
-  if (choice.missing !== "") return `not whole on the hub: ${choice.missing} missing`;
+  if (choice.missing !== "") return `incomplete on the hub: ${choice.missing} missing`;
   if (refusal !== "") return `compy cannot run it: ${refusal}`;
   return fits === undefined ? "" : fits ? "fits" : "does not fit";
 }

@@ -27,7 +27,7 @@ Deno.test("pull: the table shows each choice, its memory and whether it fits", (
     "   choice  download  files  memory",
     "*  Q4_0    2.0 GB    1      3.0 GB   fits",
     "   Q8_0    4.0 GB    1      ~5.0 GB  does not fit",
-    "   F16     8.0 GB    1      ?        not whole on the hub: 1 of 2 files missing",
+    "   F16     8.0 GB    1      ?        incomplete on the hub: 1 of 2 files missing",
   ]);
   assertStringIncludes(offerAsText(OFFER), "4.0 GB are free here");
 });

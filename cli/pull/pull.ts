@@ -90,7 +90,9 @@ export async function pullCommand(args: readonly string[]): Promise<number> {
   const folder = modelsFolder(values.models);
   const stop = new AbortController();
   onInterrupt(() =>
-    stop.abort(new PullError("PULL_STOPPED", "Stopped; what came is kept, and the same command resumes"))
+    stop.abort(
+      new PullError("PULL_STOPPED", "Stopped; the downloaded bytes are kept, and the same command resumes"),
+    )
   );
   const reporter = new PullReporter(given.json);
   const options: PullOptions = {
@@ -136,7 +138,7 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
   }
   const checked = parts.every(({ promised }) => promised)
     ? "SHA-256 as promised"
-    : `the hub promises no SHA-256; it is ${parts.map(({ sha256 }) => sha256).join(", ")}`;
+    : `the hub gives no SHA-256; the file has ${parts.map(({ sha256 }) => sha256).join(", ")}`;
   out(
     already
       ? `${name} is there already: ${escaped(shownFolder(path))}\n`

@@ -25,7 +25,7 @@ export class PullReporter {
     if (this.#json) this.#line(event);
     else if (event.kind === "note") this.#note(event.message);
     else if (event.kind === "begin") {
-      const kept = event.kept > 0 ? `, ${sizeInWords(event.kept)} of them here from before` : "";
+      const kept = event.kept > 0 ? `, ${sizeInWords(event.kept)} of them already here` : "";
       this.#note(`${event.source}: ${event.name}, ${sizeInWords(event.bytes)}${kept}`);
     } else if (event.kind === "needs") {
       const { needs: { weights, rest }, free } = event;

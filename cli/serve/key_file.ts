@@ -111,7 +111,7 @@ export function followKeyFile(file: string, ring: KeyRing, note: (message: strin
       ring.named = keys;
       note(`Read ${keys.length} API ${keys.length === 1 ? "key" : "keys"} from "${file}"`);
     } catch (error) {
-      note(`${messageOf(error as Error)}; the keys stay as they are`);
+      note(`${messageOf(error as Error)}; the keys do not change`);
     }
   };
   const timer = setInterval(() => {

@@ -133,7 +133,7 @@ Deno.test("key file: is read again when it changes or on request; an invalid fil
         undefined,
       ]);
       assertEquals(notes, [
-        'Cannot use the key file "FILE": it is not valid JSON; the keys stay as they are',
+        'Cannot use the key file "FILE": it is not valid JSON; the keys do not change',
         'Read 2 API keys from "FILE"',
       ]);
     } finally {

@@ -169,7 +169,7 @@ class Download {
   }
 
   stop(): void {
-    this.#abort.abort(new PullError("PULL_STOPPED", "The download was stopped; what came of it is kept"));
+    this.#abort.abort(new PullError("PULL_STOPPED", "The download was stopped; its bytes are kept"));
   }
 
   /** Yields each stage with its progress, and returns the model. The download stops when its last reader leaves. */

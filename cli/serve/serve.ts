@@ -96,7 +96,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 async function serve(settings: ServeSettings, build: BackgroundBuild | undefined): Promise<number> {
   const { data, maxStorageMb, maxResponsesMb } = settings.values;
   if (settings.values.allowPull && settings.values.models === undefined) {
-    throw new UsageError("--allow-pull needs --models, the folder that models come into");
+    throw new UsageError("--allow-pull needs --models, the folder for the models");
   }
   const options = serveOptions(settings);
   const { onError } = options;
@@ -237,7 +237,7 @@ async function serveSeveral(settings: ServeSettings, coming: ComingKernels | und
   const { length } = models.list();
   note(
     length === 0
-      ? `There is no model in "${settings.values.models}" yet; GGUF files that come into it are offered`
+      ? `There is no model in "${settings.values.models}" yet; GGUF files that are put into it are offered`
       : `${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`,
   );
   const batches = { settings: servedIdentities(models, load, chatTemplates), lanes: BATCH_LANES };

@@ -23,7 +23,7 @@ export function templateOfOne(
   id: string,
 ): GivenTemplate | undefined {
   if (given.length === 0) return undefined;
-  if (given.length > 1) throw new UsageError("--chat-template may be given once where there is one model");
+  if (given.length > 1) throw new UsageError("--chat-template may be given once with one model");
   return readChatTemplate(given[0].startsWith(`${id}=`) ? given[0].slice(id.length + 1) : given[0]);
 }
 
@@ -33,10 +33,10 @@ export function templatesOf({ values: { chatTemplate } }: ServeSettings): Map<st
   for (const given of chatTemplate) {
     const [, model, file] = /^([^=]+)=(.+)$/s.exec(given) ?? [];
     if (model === undefined) {
-      throw new UsageError(`--chat-template "${given}" must be MODEL=FILE where there are several models`);
+      throw new UsageError(`--chat-template "${given}" must be MODEL=FILE with several models`);
     }
     if (templates.has(model)) {
-      throw new UsageError(`--chat-template "${given}" names a model that another --chat-template has`);
+      throw new UsageError(`--chat-template "${given}" names the same model as another --chat-template`);
     }
     templates.set(model, readChatTemplate(file));
   }
@@ -54,7 +54,7 @@ export async function openPool(
   const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
   if (host.load.backend === "auto") {
     throw new UsageError(
-      "--backend auto measures one model at the start; with several say cpu, wasm or webgpu",
+      "--backend auto measures one model at the start; with several, give cpu, wasm or webgpu",
     );
   }
   if (host.load.draft !== undefined) {
@@ -71,7 +71,7 @@ export async function openPool(
         const other = [...host.chatTemplates?.keys() ?? []].find((id) => !ids.includes(id));
         if (other !== undefined && folder === undefined) {
           throw new UsageError(
-            `--chat-template "${other}=…" names no model that there is: ${ids.join(", ")}`,
+            `--chat-template "${other}=…" names an unknown model; the models are ${ids.join(", ")}`,
           );
         }
         return readAliases(alias, ids, folder !== undefined);
@@ -95,16 +95,16 @@ function readAliases(given: readonly string[], ids: readonly string[], mayCome =
   return given.map((text) => {
     const at = text.indexOf("=");
     if (at < 0 && (ids.length !== 1 || mayCome)) {
-      throw new UsageError(`--alias "${text}" must be NAME=MODEL where there are several models`);
+      throw new UsageError(`--alias "${text}" must be NAME=MODEL with several models`);
     }
     const [name, model] = at < 0 ? [text, ids[0]] : [text.slice(0, at), text.slice(at + 1)];
     if (name === "" || name.length > 256 || ids.includes(name)) {
       throw new UsageError(`--alias "${text}" must give a name of 1 to 256 characters that no model has`);
     }
     if (!mayCome && !ids.includes(model)) {
-      throw new UsageError(`--alias "${text}" names no model that there is: ${ids.join(", ")}`);
+      throw new UsageError(`--alias "${text}" names an unknown model; the models are ${ids.join(", ")}`);
     }
-    if (taken.has(name)) throw new UsageError(`--alias "${text}" gives a name that another --alias has`);
+    if (taken.has(name)) throw new UsageError(`--alias "${text}" gives the same name as another --alias`);
     taken.add(name);
     return { name, model };
   });

@@ -56,12 +56,12 @@ Deno.test("aliases: accept a bare name for the only model and refuse ambiguous o
     await assertRejects(
       () => poolOf([...both, "--alias", "x=c"]),
       Error,
-      "names no model that there is: a, b",
+      "names an unknown model; the models are a, b",
     );
     await assertRejects(
       () => poolOf([...both, "--alias", "x=a", "--alias", "x=b"]),
       Error,
-      '--alias "x=b" gives a name that another --alias has',
+      '--alias "x=b" gives the same name as another --alias',
     );
     const pool = await poolOf([...both, "--alias", "x=b"]);
     assertEquals(pool.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b", "x"]]);
@@ -178,7 +178,7 @@ Deno.test("chat templates: replace those of the models that they name, also in a
     await assertRejects(
       () => openPool(settingsOf(...both), host),
       Error,
-      '--chat-template "later=…" names no model that there is: a, b',
+      '--chat-template "later=…" names an unknown model; the models are a, b',
     );
   });
 });
@@ -201,7 +201,7 @@ Deno.test("chat templates: name one model or several, and errors name the file a
     assertEquals(several(`b=${good}`)().get("b"), { source: "hi", file: good });
     assertThrows(one(good, bad), Error, "may be given once");
     assertThrows(one(bad), Error, `Cannot parse the chat template ${JSON.stringify(bad)}: line 2: `);
-    assertThrows(several("good.jinja"), Error, "must be MODEL=FILE where there are several models");
+    assertThrows(several("good.jinja"), Error, "must be MODEL=FILE with several models");
     assertThrows(several(`b=${good}`, `b=${good}`), Error, "names a model that another");
     assertThrows(one(`${folder}/none`), Error, "there is no such file or folder");
     assertThrows(one(folder), Error, "it is a folder");

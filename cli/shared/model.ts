@@ -38,7 +38,7 @@ export function modelId(given: string | undefined): string {
 /** Returns what to do if the file does not exist. */
 function advice(given: string | undefined): string {
   if (given === undefined) return "name a GGUF file with --model";
-  return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" is called so (deno task pull list)`;
+  return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" has this name (deno task pull list)`;
 }
 
 /**

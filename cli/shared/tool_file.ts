@@ -67,10 +67,10 @@ function toolOf(entry: unknown): Tool | string {
   const { name, description, parameters } = given;
   if (typeof name !== "string") return "has no name";
   if (description !== undefined && typeof description !== "string") {
-    return "has a description that is no text";
+    return "has a description that is not a text";
   }
   if (parameters !== undefined && !isObject(parameters)) {
-    return "has parameters that are no schema of an object";
+    return "has parameters that are not the schema of an object";
   }
   return { name, description, parameters };
 }

@@ -47,6 +47,6 @@ async function refuseExisting(path: string): Promise<void> {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
   });
   if (found) {
-    throw new ConvertError(`Cannot write ${path}: it is there already; remove it or choose another name`);
+    throw new ConvertError(`Cannot write ${path}: it already exists; remove it or choose another name`);
   }
 }

@@ -14,7 +14,7 @@ export async function checkAddress(
     if (occupant === "nobody") return { status: "ok", found: `${address} is free`, figures };
     if (occupant === "compy") return { status: "ok", found: `compy is serving at ${address}`, figures };
     const advice = `end the other program, or choose another with ${other}`;
-    return { status: "wrong", found: `another program has ${address}`, advice, figures };
+    return { status: "wrong", found: `another program uses ${address}`, advice, figures };
   } catch (error) {
     const advice = wanted.unix === undefined
       ? "choose another address with --host and --port; ports below 1024 are for privileged users"

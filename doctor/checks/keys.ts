@@ -5,7 +5,7 @@ export function checkKeys(
   _world: unknown,
   { host, unix, hasKeys }: Pick<Wanted, "host" | "unix" | "hasKeys">,
 ): Finding {
-  if (hasKeys) return { status: "ok", found: "wanted of every request" };
+  if (hasKeys) return { status: "ok", found: "required for every request" };
   if (unix !== undefined) return { status: "ok", found: "none: only this user reaches the socket" };
   if (isLoopback(host)) return { status: "ok", found: "none: only this machine reaches the server" };
   return {

@@ -10,7 +10,10 @@ const LITTLE_BYTES = 1e9;
 export function checkMemory(world: Pick<World, "memory">): Finding {
   const memory = world.memory();
   if (memory === undefined) {
-    return { status: "ok", found: "how much is free cannot be known here; what does not fit is not refused" };
+    return {
+      status: "ok",
+      found: "the free memory is unknown here; a model that does not fit is not refused",
+    };
   }
   const { total, available, limit, swapped } = memory;
   const free = Math.min(available, limit);

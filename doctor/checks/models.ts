@@ -35,7 +35,7 @@ export async function checkModels(
     ...(refused.length > 0
       ? [`${refused.length} cannot: ${refused.map(({ path }) => path).join(", ")}`]
       : []),
-    ...(skipped > 0 ? [`${skipped} more not looked into`] : []),
+    ...(skipped > 0 ? [`${skipped} more not checked`] : []),
   ].join("; ");
   if (fitting.length + refused.length === 0) {
     const where = folder === undefined ? "" : ` in ${folder}`;

@@ -12,7 +12,7 @@ interface Need {
 /** Checks Deno's permissions. A task has those in deno.json; an installed command has flags. */
 export function checkPermissions(world: Pick<World, "permitted">, wanted: Wanted): Finding {
   const missing = needs(wanted).filter(({ permission }) => !world.permitted(permission));
-  if (missing.length === 0) return { status: "ok", found: "all that serving as asked needs" };
+  if (missing.length === 0) return { status: "ok", found: "all that these settings need" };
   return {
     status: missing.some(({ status }) => status === "wrong") ? "wrong" : "slow",
     found: missing.map(({ flag, loss }) => `without ${flag} ${loss}`).join("; "),

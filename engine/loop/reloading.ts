@@ -366,7 +366,7 @@ export class ReloadingEngine implements Engine {
       this.#life.become("loading");
       return true;
     }
-    const end = `; it was loaded again ${times} times in ${minutes} and is given up`;
+    const end = `; it was loaded again ${times} times in ${minutes} and is not loaded again`;
     const message = [...wordingOf(cause), end];
     const failure = new EngineError("engine_failed", message);
     failure.cause = cause;

@@ -105,7 +105,7 @@ Deno.test("ReloadingEngine: fails for good after the maximum of reloads in a per
   assertEquals(engine.state, "failed");
   assertEquals(
     engine.failure?.message,
-    "The engine has failed: the device was lost; it was loaded again 2 times in 10 minutes and is given up",
+    "The engine has failed: the device was lost; it was loaded again 2 times in 10 minutes and is not loaded again",
   );
   assertEquals(await failureOf(ask(engine)), "engine_failed: The engine has failed: the device was lost");
   assertEquals(states, ["loading", "ready", "loading", "ready", "failed"]);

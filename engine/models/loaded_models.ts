@@ -35,7 +35,10 @@ export function loadedModels(engines: readonly Engine[], aliases: readonly strin
     load: (name) => use(name).then(() => {}),
     unload: async (name) => {
       const { offered: { id } } = await use(name);
-      throw new ModelError("model_stays", `Cannot unload "${id}": this server runs it as long as it lives`);
+      throw new ModelError(
+        "model_stays",
+        `Cannot unload "${id}": this server keeps it loaded until it stops`,
+      );
     },
     onState: (listener) => {
       const unlisten = offered.map(({ offered, held }) =>

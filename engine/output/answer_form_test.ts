@@ -30,7 +30,7 @@ const spell = (token: number) => Uint8Array.of(token);
 const OBJECT = form('{"name": "....", "town": "......"}');
 const OBJECT_TEXT = /^\{"name": "[a-z]{4}", "town": "[a-z]{6}"\}$/;
 
-Deno.test("constraint: an answer has its form and ends without an end token when it is complete", async () => {
+Deno.test("constraint: an answer matches its constraint and ends without an end token when it is complete", async () => {
   const { engine, backend, grammars } = startEngine();
   const { text, tokens, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT });
   assert(OBJECT_TEXT.test(text), text);

@@ -82,7 +82,7 @@ export class StepMasks {
   /** Returns the mask for the step; undefined if it allows nothing. */
   #use(sequence: Sequence, mask: Uint32Array): Uint32Array | undefined {
     if (isEmpty(mask)) {
-      const failure = sequence.form?.failure ?? "its constraint lets nothing follow";
+      const failure = sequence.form?.failure ?? "its constraint allows no next token";
       return void this.#results.set(sequence, { failure });
     }
     if (sequence.ignoreEos) leaveOut(mask, this.#ends);

@@ -112,7 +112,7 @@ Deno.test("fairness: a tenant of weight 3 gets three times the tokens of one of 
   await engine.close();
 });
 
-Deno.test("fairness: a tenant that pauses saves up no service", async () => {
+Deno.test("fairness: a tenant that pauses gains no advantage", async () => {
   const { engine, backend } = startEngine({ parallel: 2, maxRows: 100 });
   await generate(engine, asked("b", 20, 2));
   const steps = stepByStep(backend);

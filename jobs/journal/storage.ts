@@ -22,7 +22,7 @@ export interface Storage {
   rename(from: string, to: string): Promise<void>;
   /** Removes a file. Does nothing when nothing is at `path`. */
   remove(path: string): Promise<void>;
-  /** Makes changes of names (created, renamed, removed) in the folder of `path` durable. */
+  /** Makes created, renamed and removed names in the folder of `path` durable. */
   syncFolderOf(path: string): Promise<void>;
 }
 

@@ -60,7 +60,7 @@ export class Attempt {
       have += bytes.length;
       if (have === head.total) return parseJson(lineRequest, concat(parts));
       if (have > head.total || bytes.length === 0) {
-        throw new WireError("a request of another length than was said");
+        throw new WireError("a request whose length differs from the announced one");
       }
     }
   }

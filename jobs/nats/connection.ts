@@ -150,7 +150,7 @@ async function watch(nats: NatsConnection, where: string, note: (text: string) =
 export function connectionEnded({ where }: Connection, reason: unknown): BatchError {
   const why = reason instanceof Error ? `: ${reason.message}` : "";
   return unavailable(
-    `The connection to NATS at ${where} has ended${why}. What was answered so far is kept; run the same command again`,
+    `The connection to NATS at ${where} has ended${why}. The answers so far are kept; run the same command again`,
     reason,
   );
 }

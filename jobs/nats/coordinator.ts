@@ -155,7 +155,7 @@ export class Coordinator {
     for (const [name, missed] of this.workers) {
       this.workers.set(name, missed + 1);
       if (missed * TICK_MS > this.leaseMs) {
-        this.forget(name, true, "is not heard of any more; its lines go to others");
+        this.forget(name, true, "sends no messages any more; its lines go to other workers");
       }
     }
     const now = performance.now();

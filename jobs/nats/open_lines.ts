@@ -170,8 +170,7 @@ const SILENCER: Answer = {
   status: 500,
   body: {
     error: {
-      message:
-        `${MAX_SILENCED} workers ended, or were not heard of any more, while they answered this request`,
+      message: `${MAX_SILENCED} workers ended or stopped sending messages while they answered this request`,
       type: "server_error",
       param: null,
       code: "workers_lost",

@@ -137,7 +137,8 @@ export class Retry {
   /** Refuses the new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: Wording): BatchError {
     const what = `A retry of "${this.job.output}" was stopped, which was begun with `;
-    const advice = ". Give the same options, which ends it; what fails then can be retried with others";
+    const advice =
+      ". Give the same options to finish it; lines that fail then can be retried with other options";
     return new BatchError("job_unfinished", [what, ...difference, advice], true);
   }
 
@@ -250,7 +251,7 @@ export class Retry {
     const other = this.journal.otherInput(identityOf(check, input));
     if (other === undefined) return { check, refused };
     const what = `"${job.input}" is not what "${job.output}" was made from: the job `;
-    throw new BatchError("journal_other_job", [what, ...other, ". Give what the job had"], false);
+    throw new BatchError("journal_other_job", [what, ...other, ". Give the job's own options"], false);
   }
 
   /** Writes the retry's input. Returns its number of lines. */

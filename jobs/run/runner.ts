@@ -306,7 +306,7 @@ class Job {
   private async earlierEnd({ path, ended }: Journal): Promise<BatchResult> {
     if (ended?.state !== "done") {
       const message =
-        `This job has failed for good: ${ended?.reason}. When the disk can be trusted again, remove ` +
+        `This job has failed for good: ${ended?.reason}. When the disk works reliably again, remove ` +
         `"${path}" to start over`;
       throw new BatchError("job_failed", message, false);
     }

@@ -272,7 +272,9 @@ export class BatchQueue {
           this.#change(batch, { status, finalizingAt: now() });
         } else if (event.type === "other_processor") {
           const message = `Batch ${batch.id} was begun on ${event.before} and resumes on ${event.now}`;
-          report(new Error(`${message}, which rounds otherwise: texts may differ from those of one machine`));
+          report(
+            new Error(`${message}, which rounds differently: texts may differ from those of one machine`),
+          );
         } else if (event.type !== "refused") {
           live.meter.update(event.progress);
           counts.set(countsOf(event.progress, live));

@@ -124,7 +124,7 @@ Deno.test("runBatch: writes each answer beside its table row and names rows with
     const [header, first, second] = (await Deno.readTextFile(out)).split("\n");
     assertEquals(header, "n,of,m_answer,m_error");
     assert(/^1,cats,.+,$/.test(first), first);
-    assertEquals(second, '2,,,"Line 3 (row 2): there is nothing to ask: ""of"" is empty"');
+    assertEquals(second, '2,,,"Line 3 (row 2): the prompt would be empty: ""of"" is empty"');
 
     const files = { input: csv, output: `${out}.other.csv` };
     const cases: [code: string, options: unknown][] = [

@@ -57,12 +57,12 @@ export class Allowance {
     this.#refill(now);
     if (this.#running >= (requestsAtOnce ?? Infinity)) {
       const limit = requestsAtOnce === 1 ? "1 request" : `${requestsAtOnce} requests`;
-      throw limited(`${this.name} has a limit of ${limit} at once, which is reached`, 1);
+      throw limited(`${this.name} has a limit of ${limit} at once and has reached it`, 1);
     }
     if (tokensPerMinute !== undefined && this.#tokens! <= 0) {
       const seconds = Math.floor(-this.#tokens! * 60 / tokensPerMinute) + 1;
       throw limited(
-        `${this.name} has a limit of ${tokensPerMinute} tokens a minute, which is reached`,
+        `${this.name} has a limit of ${tokensPerMinute} tokens a minute and has reached it`,
         seconds,
       );
     }

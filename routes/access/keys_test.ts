@@ -107,7 +107,7 @@ Deno.test("keys: limit requests at once per key; a stream counts until it ends o
   assertEquals([refused.status, refused.headers.get("retry-after")], [429, "1"]);
   assertEquals(
     (await refused.json()).error.message,
-    'The API key "a" has a limit of 1 request at once, which is reached; send the request again in 1 s',
+    'The API key "a" has a limit of 1 request at once and has reached it; send the request again in 1 s',
   );
   assertEquals((await ask("2", { max_tokens: 1 })).status, 200);
   await open.body!.cancel();

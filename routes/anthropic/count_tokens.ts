@@ -16,7 +16,7 @@ export const countTokens = endpoint({
   body: countRequest,
   example: { model: "demo", messages: [{ role: "user", content: "Who are you?" }] },
   answer,
-  answers: "How many tokens the prompt has",
+  answers: "Number of prompt tokens",
   errors: ANTHROPIC_ERRORS,
   refusals: MODEL_REFUSALS,
 }, ({ body, raw }, { models }) =>

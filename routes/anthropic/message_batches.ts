@@ -60,7 +60,7 @@ const create = endpoint({
   method: "post",
   path: "/v1/messages/batches",
   operationId: "createMessageBatch",
-  summary: "Answer many conversations in Anthropic's shape",
+  summary: "Answer many conversations in Anthropic's format",
   streamed: batchRequests,
   example: {
     requests: [{
@@ -169,7 +169,7 @@ const cancel = endpoint({
   params,
   answer: batch,
   answers: "The batch",
-  refusals: { 400: "It has ended", ...missing, 507: "No room to keep that" },
+  refusals: { 400: "It has ended", ...missing, 507: "No room on the disk to record the change" },
 }, ({ params, owner }, context) => batchBody(storage(context).cancelBatch(owner, idOf(params))));
 
 const results = endpoint({
@@ -204,7 +204,7 @@ const remove = endpoint({
     "MessageBatchDeleted",
   ),
   answers: "It is gone",
-  refusals: { 400: "It has not ended", ...missing, 507: "No room to keep that" },
+  refusals: { 400: "It has not ended", ...missing, 507: "No room on the disk to record the change" },
 }, async ({ params, owner }, context) => {
   const id = idOf(params);
   await storage(context).deleteBatch(owner, id);

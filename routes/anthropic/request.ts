@@ -33,7 +33,7 @@ const thinking = z.discriminatedUnion("type", [
   z.object({
     type: z.literal("enabled"),
     budget_tokens: z.number().int().min(0).max(LIMITS.maxTokens).openapi({
-      description: "Tokens of thinking after which its end is forced",
+      description: "Maximum tokens of thinking; then its end is forced",
     }),
     ...shown,
   }),
@@ -65,7 +65,7 @@ export const messagesRequest = z.object({
   ...samplingFields,
   ...promptFields,
   max_tokens: z.number().int().min(0).max(LIMITS.maxTokens).openapi({
-    description: "0 only reads the prompt",
+    description: "0 only computes the prompt",
   }),
   stop_sequences: stopTexts.nullish(),
 }).superRefine(checkPrompt).openapi("MessagesRequest");
@@ -78,22 +78,21 @@ type PromptBody = z.output<z.ZodObject<typeof promptFields>>;
 function checkPrompt(body: PromptBody, ctx: z.RefinementCtx): void {
   checkTools(body, ctx);
   if (Array.isArray(body.mcp_servers) ? body.mcp_servers.length > 0 : isGiven(body.mcp_servers)) {
-    unsupported(ctx, "mcp_servers", "tools that it would have to call itself");
+    unsupported(ctx, "mcp_servers", "tools that the server would have to call");
   }
   if (isGiven(body.thread)) {
     const message =
-      'Unsupported parameter "thread": this server keeps no conversations; send all messages each time';
+      'Unsupported parameter "thread": this server stores no conversations; send all messages each time';
     refuse(ctx, ["thread"], NO_THREADS, message);
   }
   if (isGiven(body.output_config?.format) && isGiven(body.output_format)) {
-    const message =
-      '"output_config.format" and "output_format" both ask for a form of the answer; send one of them';
+    const message = '"output_config.format" and "output_format" both constrain the answer; send one of them';
     refuse(ctx, ["output_format"], "conflicting_parameters", message);
   }
   const choice = body.tool_choice?.type;
   const bound = formOf(body)?.param ?? (choice === "any" || choice === "tool" ? "tool_choice" : undefined);
   if (bound !== undefined && continuesLast(body)) {
-    const message = `"${bound}" cannot be kept where the answer continues the last message; ` +
+    const message = `"${bound}" cannot be enforced if the answer continues the last message; ` +
       "let the conversation end with the user's message";
     refuse(ctx, bound.split("."), "conflicting_parameters", message);
   }

@@ -65,7 +65,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/chat/completions",
     `{${chat},"grammar":"root ::= \\"a\\"","guided_regex":"a"}`,
-    '"grammar" and "guided_regex" both ask for a form of the answer; send one of them',
+    '"grammar" and "guided_regex" both constrain the answer; send one of them',
   ],
   [
     "/v1/chat/completions",
@@ -110,7 +110,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/completions",
     '{"model":"demo","prompt":"a","suffix":"b"}',
-    'Unsupported parameter "suffix": this server does not support text that is to follow the answer; leave it out',
+    'Unsupported parameter "suffix": this server does not support text after the answer; leave it out',
   ],
   [
     "/v1/completions",
@@ -159,7 +159,7 @@ const OVER_LIMITS: [fields: Record<string, unknown>, message: string][] = [
     'Invalid "chat_template_kwargs.a": must be a text, a number, true, false or null (got an array of 0)',
   ],
   [{ guided_json: nested(70) }, 'Invalid "guided_json": must be a JSON schema of at most 64 levels (got 70)'],
-  [{ guided_json: "{" }, 'Invalid "guided_json": must be a JSON schema, which this text is not (got "{")'],
+  [{ guided_json: "{" }, 'Invalid "guided_json": must be the text of a JSON schema (got "{")'],
   [
     { user: JSON.parse(nested(70)) },
     "The request body must have at most 64 levels of arrays and objects (got 71)",

@@ -228,7 +228,7 @@ export const samplingFields = {
 export const generationFields = {
   ...samplingFields,
   n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
-  max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only reads the prompt" }),
+  max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only computes the prompt" }),
   stop: stopField,
   stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
   return_progress: z.boolean().nullish().openapi({

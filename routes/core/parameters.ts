@@ -61,7 +61,7 @@ const hasForm = (value: unknown) => isObject(value) && isForm(value.format);
 const other = (...usual: unknown[]) => (value: unknown) => !usual.includes(value);
 
 const LEAVE_OUT = "leave it out";
-const BIASES = 'use "logit_bias", or a form of the answer';
+const BIASES = 'use "logit_bias", or constrain the answer';
 const ONE_ANSWER = "send a request for each answer";
 
 /** Parameters of other servers or endpoints that would change the answer. */

@@ -14,10 +14,10 @@ export const answerHead = {
 export const storedFields = {
   stored_tokens: z.number().int().optional().openapi({
     description:
-      "Of batch lines with `max_tokens` 0, where prompts are kept on a disk: tokens that are there now",
+      "Of batch lines with `max_tokens` 0, if prompts are stored on a disk: number of stored tokens",
   }),
   stored_in: z.string().optional().openapi({
-    description: "The model and the settings that find them",
+    description: "Identifies the model and the settings that can use the stored tokens",
   }),
 };
 

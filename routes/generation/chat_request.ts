@@ -32,7 +32,7 @@ export const chatRequest = z.object({
   }
   const modalities = body.modalities ?? ["text"];
   if (!Array.isArray(modalities) || modalities.some((modality) => modality !== "text")) {
-    unsupported(ctx, "modalities", "any output but text");
+    unsupported(ctx, "modalities", "any output other than text");
   }
 }).openapi("ChatCompletionRequest", {
   anyOf: [
@@ -54,7 +54,7 @@ function checkContinued(body: ChatBody, ctx: z.RefinementCtx): void {
   const forced = choice === "required" || typeof choice === "object";
   const param = form?.param ?? (forced ? body.tool_choice ? "tool_choice" : "function_call" : undefined);
   if (param === undefined) return;
-  const message = `"${param}" cannot be kept where the answer continues the last message; ` +
+  const message = `"${param}" cannot be enforced if the answer continues the last message; ` +
     'let the conversation end with the user\'s message, or send "add_generation_prompt": true';
   refuse(ctx, param.split("."), "conflicting_parameters", message);
 }

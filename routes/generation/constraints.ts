@@ -55,7 +55,7 @@ const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON 
     } else if (!jsonSchema.safeParse(parsed).success) {
       ctx.addIssue({
         code: "custom",
-        message: "must be a JSON schema, which this text is not",
+        message: "must be the text of a JSON schema",
         input: value,
       });
     }
@@ -174,7 +174,7 @@ export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm):
   const asked = forms.filter((_, i) => texts.indexOf(texts[i]) === i);
   if (asked.length < 2) return;
   const [first, second] = asked.map(({ param }) => param.split(".")[0]);
-  const message = `"${first}" and "${second}" both ask for a form of the answer; send one of them`;
+  const message = `"${first}" and "${second}" both constrain the answer; send one of them`;
   refuse(ctx, [second], "conflicting_parameters", message);
 }
 

@@ -52,7 +52,7 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
   }
   if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine itself refuses
   const message = wanted === "ranking"
-    ? `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight); ` +
+    ? `The model "${id}" cannot rank: it has no ranking head (pooling_type rank and cls.output.weight); ` +
       "use /v1/embeddings, or a model that ranks"
     : `The model "${id}" ranks documents and gives no embeddings; use /v1/rerank, or serve it with --pooling ` +
       (pooled.encoder ? "mean" : "last");

@@ -15,7 +15,7 @@ export const reasoningFields = {
     description: "none: no thinking; other words are passed to templates that support them",
   }),
   thinking_budget_tokens: budget.nullish().openapi({
-    description: "Tokens of thinking after which its end is forced; -1 for no limit",
+    description: "Maximum tokens of thinking; then its end is forced; -1 for no limit",
   }),
   thinking: thinking.nullish(),
 };

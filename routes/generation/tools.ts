@@ -125,7 +125,7 @@ export function toolOf({ name, description, parameters, strict }: z.output<typeo
 /** Checks rules across fields: unique names, choices that name existing tools, and bounded total size. */
 export function checkTools(body: Fields, ctx: z.RefinementCtx): void {
   if (body.tools?.length && body.functions?.length) {
-    const message = '"tools" and "functions" are two shapes of the same; send one of them';
+    const message = '"tools" and "functions" are two formats of the same field; send one of them';
     return refuse(ctx, ["functions"], "conflicting_parameters", message);
   }
   // Tools without a name are refused elsewhere.

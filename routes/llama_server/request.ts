@@ -28,7 +28,7 @@ export const llamaServerFields = {
   ...samplingFields,
   n_predict: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
     description:
-      "Maximum tokens of the answer; 0 only reads the prompt; -1, the default: only the context limits it",
+      "Maximum tokens of the answer; 0 only computes the prompt; -1, the default: only the context limits it",
   }),
   max_tokens: generationFields.max_tokens.openapi({
     description: "The same as n_predict, which supersedes it",
@@ -45,8 +45,7 @@ export const llamaServerFields = {
   }),
   n_probs: special({ enum: [0, null], description: "Not supported; /v1/completions has logprobs" }),
   response_fields: boundedArray(text(1, 200), 0, 100).nullish().openapi({
-    description:
-      "Fields to return, such as content; fields of inner objects as timings/prompt_ms; default all",
+    description: "Fields to return, such as content or timings/prompt_ms; default all",
   }),
 };
 

@@ -30,7 +30,7 @@ const request = z.object({
       ctx,
       ["prompt"],
       "invalid_value",
-      'Invalid "prompt": must not stand beside "content"; give one of them',
+      'Invalid "prompt": must not be given together with "content"; give one of them',
     );
   }
 }).openapi("TokenizeRequest", { oneOf: [{ required: ["content"] }, { required: ["prompt"] }] });

@@ -41,7 +41,7 @@ export class Metrics {
     "Time from the request for an answer to its first token",
     WAITS,
   );
-  readonly #gap = this.#histogram("compy_inter_token_seconds", "Between two tokens of an answer", GAPS);
+  readonly #gap = this.#histogram("compy_inter_token_seconds", "Time between two tokens of an answer", GAPS);
   readonly #cached = this.#histogram(
     "compy_cached_prompt_share",
     "Share of a prompt's tokens that was found in the KV cache",
@@ -191,7 +191,7 @@ const GAUGES: readonly [Figure, name: string, help: string][] = [
   ["running", "compy_requests_running", "Running requests"],
   ["waiting", "compy_requests_waiting", "Requests in the queue"],
   ["kvBlocksUsed", "compy_kv_blocks_used", "KV blocks that hold tokens of running requests"],
-  ["kvBlocksTotal", "compy_kv_blocks", "KV blocks there are"],
+  ["kvBlocksTotal", "compy_kv_blocks", "All KV blocks"],
 ];
 
 const COUNTERS: readonly [Figure, name: string, help: string][] = [

@@ -20,7 +20,7 @@ const request = z.object({
   checkAnswer(body, ctx);
   checkTools(body, ctx);
   if (!formOf(body) || !continuesLast({ messages: conversationOf(body.messages ?? []) })) return;
-  const message = '"format" cannot be kept where the answer continues the last message; ' +
+  const message = '"format" cannot be enforced if the answer continues the last message; ' +
     "let the conversation end with the user's message";
   refuse(ctx, ["format"], "conflicting_parameters", message);
 }).openapi("OllamaChatRequest");

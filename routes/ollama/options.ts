@@ -13,14 +13,14 @@ const fields = {
   stop: stopField,
   num_predict: z.number().int().min(-2).max(LIMITS.maxTokens).nullish().openapi({
     description:
-      "Maximum tokens of the answer; 0 only reads the prompt; below 0, the default, only the context limits it",
+      "Maximum tokens of the answer; 0 only computes the prompt; below 0, the default, only the context limits it",
   }),
   num_ctx: z.number().int().min(1).max(LIMITS.maxTokens).nullish().openapi({
     description: "Maximum tokens of prompt and answer together; at most the server's context",
   }),
   repeat_last_n: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
     description:
-      "0: no penalties; -1 (the default): penalties regard the whole context. With penalties nothing else",
+      "0: no penalties; -1 (the default): penalties count tokens of the whole context. Other values are refused with penalties",
   }),
 };
 
@@ -37,7 +37,7 @@ export const options = z.object(fields).superRefine((given, ctx) => {
   );
   if (isPenalized && given.repeat_last_n && given.repeat_last_n > 0) {
     const message =
-      'Unsupported parameter "options.repeat_last_n": penalties regard the whole context here; ' +
+      'Unsupported parameter "options.repeat_last_n": penalties count tokens of the whole context here; ' +
       "send -1, or 0 for no penalties";
     refuse(ctx, ["repeat_last_n"], "unsupported_parameter", message);
   }

@@ -34,7 +34,7 @@ export const pull = endpoint({
   path: "/api/pull",
   operationId: "ollamaPull",
   tag: "Ollama",
-  summary: "Download a model that the server lacks from the hub, where the server allows it",
+  summary: "Download a model that the server lacks from the hub, if the server allows it",
   body: request,
   example: { model: "hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0" },
   answer: row,
@@ -44,7 +44,7 @@ export const pull = endpoint({
   refusals: {
     403: "The server downloads no models for requests, or not for this key",
     429: "Too many downloads wait",
-    502: "The hub does not answer as it should",
+    502: "The hub's answer is invalid",
     507: "The disk is full",
   },
 }, async ({ body, raw, caller }, { models, pulls, limits, report }) => {

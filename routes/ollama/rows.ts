@@ -25,7 +25,7 @@ export async function rowsOf(
   const size = engine.model.pooled?.size ?? Infinity;
   if (dimensions !== undefined && dimensions > size) {
     const message =
-      `Invalid "dimensions": must be at most ${size}, as many as the model gives (got ${dimensions})`;
+      `Invalid "dimensions": must be at most ${size}, the vector length of this model (got ${dimensions})`;
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
   const context = contextOf(engine, options);

@@ -170,7 +170,7 @@ const cancel = endpoint({
   params,
   answer: batch,
   answers: "The batch",
-  refusals: { 400: "It has ended", ...missing, 507: "No room to keep that" },
+  refusals: { 400: "It has ended", ...missing, 507: "No room on the disk to record the change" },
 }, ({ params, owner }, context) => batchBody(storage(context).cancelBatch(owner, params.id)));
 
 const follow = endpoint({

@@ -362,7 +362,7 @@ const BODIES: [string, Record<string, unknown>][] = [
   ["/v1/completions", { prompt: "Hi" }],
 ];
 
-Deno.test("forms: each way reaches the engine for every answer, and two at once are a 400 that names both", async () => {
+Deno.test("constraints: each field reaches the engine for every answer, and two at once are a 400 that names both", async () => {
   await withServer({}, async ({ post, engine }) => {
     for (const [path, body] of BODIES) {
       for (const [form, constraint] of FORMS) {
@@ -401,7 +401,7 @@ async function refusal(server: TestServer, path: string, body: Record<string, un
   return { status: response.status, isJson: type.startsWith("application/json"), ...error };
 }
 
-Deno.test("forms: a refused form is a 400 that names its parameter, also for a stream before its first chunk", async () => {
+Deno.test("constraints: a refused one is a 400 that names its parameter, also for a stream before its first chunk", async () => {
   const refuses = ({ kind }: Constraint) => `No ${kind} today`;
   await withServer({ refuses }, async (server) => {
     for (const [path, body] of BODIES) {
@@ -432,7 +432,7 @@ Deno.test("forms: a refused form is a 400 that names its parameter, also for a s
   });
 });
 
-Deno.test("forms: an answer that cannot complete its form is an error without finish, retry or report", async () => {
+Deno.test("constraints: an answer that cannot match is an error without finish reason, retry or report", async () => {
   const failure = new EngineError("constraint_failed", "Nothing can follow token 3 of the answer");
   const late = { failure, tokenMs: 5, chunk: 4, limits: { headersAfterMs: 1 } };
   await withServer(late, async ({ client, errors }) => {
@@ -448,7 +448,7 @@ Deno.test("forms: an answer that cannot complete its form is an error without fi
   });
 });
 
-Deno.test("forms: a schema also applies with tools, thinking, n and streaming", async () => {
+Deno.test("constraints: a schema also applies with tools, thinking, n and streaming", async () => {
   const reply = (_: string, { constraint }: GenerateRequest) => constraint ? '{"a": 1}' : "free";
   await withServer({ reply }, async ({ client, engine }) => {
     const response_format = { type: "json_schema" as const, json_schema: { name: "a", schema } };

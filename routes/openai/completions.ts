@@ -35,7 +35,7 @@ const request = z.object({
   ...generationFields,
   prompt: textsOrIds(LIMITS.choices),
   max_tokens: generationFields.max_tokens.openapi({
-    description: `Default ${DEFAULT_MAX_TOKENS}; 0 only reads the prompt`,
+    description: `Default ${DEFAULT_MAX_TOKENS}; 0 only computes the prompt`,
   }),
   logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
   echo: z.boolean().nullish(),
@@ -45,7 +45,7 @@ const request = z.object({
 }).superRefine((body, ctx) => {
   checkForms(body, ctx);
   if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
-    unsupported(ctx, "suffix", "text that is to follow the answer");
+    unsupported(ctx, "suffix", "text after the answer");
   }
   const n = body.n ?? 1;
   if (body.best_of && body.best_of !== 1 && body.best_of !== n) {

@@ -55,7 +55,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const most = engine.model.pooled?.size ?? Infinity;
   if (dimensions !== undefined && dimensions > most) {
     const message =
-      `Invalid "dimensions": must be at most ${most}, as many as the model gives (got ${dimensions})`;
+      `Invalid "dimensions": must be at most ${most}, the vector length of this model (got ${dimensions})`;
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
   const inputs = await encodeAll(each(body.input), (text, index) => encode(engine, text, index));

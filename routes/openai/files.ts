@@ -114,7 +114,11 @@ const remove = endpoint({
   answer: z.object({ id: z.string(), object: z.literal("file"), deleted: z.literal(true) })
     .openapi("FileDeleted"),
   answers: "It is gone",
-  refusals: { 400: "An unfinished batch uses the file", ...missing, 507: "No room to keep that" },
+  refusals: {
+    400: "An unfinished batch uses the file",
+    ...missing,
+    507: "No room on the disk to record the change",
+  },
 }, async ({ params: { id }, owner }, context) => {
   await storage(context).deleteFile(owner, id);
   return { id, object: "file" as const, deleted: true as const };

@@ -79,9 +79,9 @@ const LOGPROBS = "message.output_text.logprobs";
 
 const otherName = documented(
   z.custom<null>((value) => value === null, {
-    error: 'must be left out: here it is "text": {"format": …}',
+    error: 'must be left out: this endpoint has "text": {"format": …}',
   }).optional(),
-  { type: "null", description: "It is text.format here" },
+  { type: "null", description: "Not supported; use text.format" },
 );
 
 const UNSUPPORTED = { type: "null", description: "Not supported" };
@@ -140,7 +140,7 @@ function checkUnsupported(body: Record<string, unknown>, ctx: z.RefinementCtx): 
     refuse(ctx, ["background"], "unsupported_parameter", message);
   }
   if (isGiven("truncation") && body.truncation !== "disabled") {
-    const message = 'Unsupported "truncation": must be "disabled": nothing is left out of a prompt here';
+    const message = 'Unsupported "truncation": must be "disabled": prompts are never truncated here';
     refuse(ctx, ["truncation"], "unsupported_parameter", message);
   }
 }

@@ -77,7 +77,7 @@ Deno.test("batch run --dry-run: reports on a table as text", async () => {
     ];
     const { code, out } = await batch(args);
     assertEquals(code, 1);
-    assertStringIncludes(out, 'Line 3 (row 2): there is nothing to ask: "text" is empty\n');
+    assertStringIncludes(out, 'Line 3 (row 2): the prompt would be empty: "text" is empty\n');
     assertStringIncludes(out, "Line 4 (row 3): This model's maximum context length is 128 tokens. ");
     assertStringIncludes(out, "in.csv: 3 lines, 2 cannot be asked\nPrompts: ");
     assertStringIncludes(out, "It would take about ");

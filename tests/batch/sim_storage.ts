@@ -204,7 +204,7 @@ export class SimStorage implements Storage {
     };
   }
 
-  /** Counts a call and applies its fault, except faults that the call applies itself. */
+  /** Counts a call and applies its fault, unless the call's own code applies that fault. */
   private async call(name: string, path: string, own: Fault[] = []): Promise<Fault> {
     await Promise.resolve();
     if (this.crashed) throw new SimCrash();

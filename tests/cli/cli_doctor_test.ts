@@ -35,6 +35,6 @@ Deno.test("doctor: exits with 1 for a broken model and a taken port, even withou
       stdout,
       `without --allow-write=${join(folder, "data")} files and batches cannot be kept`,
     );
-    assertStringIncludes(stdout, "compy cannot run as asked");
+    assertStringIncludes(stdout, "compy cannot run with these settings");
   });
 });

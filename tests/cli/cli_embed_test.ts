@@ -124,7 +124,7 @@ fullTier.test("cli: embed never overwrites a file, and names files that it canno
     assertEquals(wide.code, 2);
     assertStringIncludes(
       wide.stderr,
-      "--dimensions must be at most 256, as many as the model gives (got 257)",
+      "--dimensions must be at most 256, the vector length of this model (got 257)",
     );
   });
 });
@@ -150,7 +150,7 @@ fullTier.test("cli: generate names the alternative for an encoder", async () => 
     await Deno.writeFile(model, synthesize({ architecture: "bert", types: ["Q8_0"], layers: 1, seed: 3 }));
     const { code, stderr } = await run(["generate", "--prompt", "a fox", "--model", model]);
     assertEquals(code, 1);
-    const says = 'The model "encoder" gives vectors for texts and generates no text: use deno task embed';
+    const says = 'The model "encoder" returns vectors for texts and generates no text: use deno task embed';
     assertStringIncludes(stderr, says);
   });
 });

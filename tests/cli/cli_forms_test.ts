@@ -77,7 +77,7 @@ fullTier.test("cli: generate --prefill continues a text like the server, also wi
       assertEquals(free.stdout.includes('"name"'), false);
     }
     const wrong: [more: string[], message: string][] = [
-      [["--schema", form], "--schema cannot be kept where the answer continues a text"],
+      [["--schema", form], "--schema cannot be enforced if the answer continues a text"],
       [["--grammar", form], "--grammar cannot be kept"],
       [["--tools", tools, "--tool-choice", "required"], "--tool-choice required cannot be kept"],
       [["--tools", tools, "--tool-choice", "like"], "--tool-choice like cannot be kept"],

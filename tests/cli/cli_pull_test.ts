@@ -102,7 +102,7 @@ fullTier.test("cli: pull resumes after a kill, stop or fault, and a second proce
     assertEquals(code, 1);
     assertStringIncludes(
       new TextDecoder().decode(stderr),
-      "Stopped; what came is kept, and the same command resumes",
+      "Stopped; the downloaded bytes are kept, and the same command resumes",
     );
     assertStringIncludes(new TextDecoder().decode(stdout), `{"event":"error","code":"PULL_STOPPED"`);
     hub.most = Infinity;

@@ -267,7 +267,7 @@ fullTier.test("cli: insufficient memory is refused with the figures before loadi
   const batch = ["batch", "run", "in.jsonl", "--out", "out.jsonl"];
   const workers = await run([...batch, "--kv-mb", "5", "--nats", "nats://127.0.0.1"]);
   assertEquals(workers.code, 2);
-  assertStringIncludes(workers.stderr, "--kv-mb is the workers' own; leave it out with --nats");
+  assertStringIncludes(workers.stderr, "--kv-mb is an option of the workers; leave it out with --nats");
 });
 
 fullTier.test("cli: inspect reports free memory, and limits the context to the model's own with a message", async () => {

@@ -129,7 +129,7 @@ for (const version of NODES) {
     for (const name of ["held.jsonl", "held.jsonl.journal", "end"]) await Deno.remove(join(project, name));
   });
 
-  test("abort: one signal ends the answers of two models and nothing else", async () => {
+  test("abort: one signal ends the answers of two models, and their other requests continue", async () => {
     assertEquals(await act(version, "abort"), { aborted: [true, true], lengths: [60, 60] });
   });
 

@@ -218,7 +218,7 @@ class Download {
   }
 }
 
-/** Whether a fault of a plain address is a final answer, because nothing redirected to it. */
+/** Whether a fault of a plain address is final, because no redirect led there. */
 function isFinal(fault: Fault): boolean {
   return fault.kind === "page" || (fault.kind === "status" && fault.status < 408);
 }

@@ -126,7 +126,7 @@ Deno.test("embeddings: unsupported requests are a 400 with the reason", async ()
       };
       assertEquals(
         (await refusal({ dimensions: 257 })).message,
-        'Invalid "dimensions": must be at most 256, as many as the model gives (got 257)',
+        'Invalid "dimensions": must be at most 256, the vector length of this model (got 257)',
       );
       assertEquals((await refusal({ input: "" })).param, "input");
       assertEquals(

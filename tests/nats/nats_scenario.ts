@@ -231,7 +231,7 @@ class DisturbedJob implements AsyncDisposable {
         await manager.consumers.delete(STREAM, name);
       }
     } catch (error) {
-      // There may be nothing to wipe: the job may not have recovered from the last wipe.
+      // The queue may already be empty, because the job has not recovered from the last wipe.
       if (!/not found/.test((error as Error).message)) throw error;
     } finally {
       await nats.close();

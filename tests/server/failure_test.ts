@@ -123,7 +123,10 @@ fullTier.test("server: stops when its engine keeps failing", async () => {
     }
   });
   assertEquals(code, 1);
-  assertMatch(complaints, /it was loaded again 3 times in 10 minutes and is given up; the server stops\n/);
+  assertMatch(
+    complaints,
+    /it was loaded again 3 times in 10 minutes and is not loaded again; the server stops\n/,
+  );
 });
 
 /** `batch run` over this many lines, with failures at these steps. */
@@ -173,7 +176,7 @@ fullTier.test("batch run: stops when the engine keeps failing, and resumes later
   await inFolder(async (folder) => {
     const stopped = await batchRun(folder, 40, [20, 40, 42, 44]);
     assertEquals(stopped.code, 1);
-    assertMatch(stopped.stderr, /it was loaded again 3 times in 10 minutes and is given up/);
+    assertMatch(stopped.stderr, /it was loaded again 3 times in 10 minutes and is not loaded again/);
     const resumed = await batchRun(folder, 40, []);
     assertEquals([resumed.code, resumed.answers.length, resumed.errors], [0, 40, ""]);
   });

@@ -29,7 +29,7 @@ const anthropicTools = chatTools.map(({ function: { name, parameters } }) => ({
   input_schema: parameters,
 }));
 const messages = [{ role: "user" as const, content: "Weather?" }];
-/** The end is made likelier than other tokens. */
+/** A bias makes the end token more probable than others. */
 const few = { max_tokens: 400, thinking_budget_tokens: 5, logit_bias: { 256: 4, 34: 3, 125: 3 } };
 
 function checkCall(name: string, args: Record<string, unknown>): void {

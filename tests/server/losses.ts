@@ -8,7 +8,9 @@ import { synthesize } from "../../testing/synth/synth.ts";
 const MOMENTS = ["load", "compile", "submit", "write", "map", "read", "time", "idle", "close"] as const;
 type Moment = typeof MOMENTS[number];
 
-/** Seconds after which an operation counts as hanging. Only time in which this process runs counts, because it may be stopped. */
+/**
+ * Seconds after which an operation counts as hanging. Time in which this process is stopped does not count.
+ */
 const HANG_SECONDS = 300;
 const STREAMS = 4;
 const VOCABULARY = 300;

@@ -1,4 +1,4 @@
-/** Tools of MCP servers from npm, which are full of keywords that few grammars know. */
+/** Tools of MCP servers from npm, whose schemas have many keywords that grammars rarely support. */
 
 import { assert, assertEquals } from "@std/assert";
 import { FORMAT_CASES } from "../../engine/chat/formats/testing.ts";

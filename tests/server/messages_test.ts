@@ -142,7 +142,10 @@ Deno.test("messages: cached tokens are counted apart from the input, and count_t
   });
 });
 
-/** Claude Code's request, in small: the billing block differs in each conversation, and a system message ends it. */
+/**
+ * A small version of Claude Code's request: its billing block differs per conversation, and its last message
+ * is a system message.
+ */
 function agentRequest(conversation: number, question: string): Request {
   const text = (text: string) => ({ type: "text" as const, text });
   const suffix = ["a1f", "c92"][conversation];

@@ -71,7 +71,7 @@ fullTier.test("Ollama: answers as /v1/chat/completions does with the same settin
           const { content, tool_calls = [] } = choice.message;
           assertEquals(whole.message.content, content ?? "", what);
           assertEquals(lines.map(({ message }) => message.content).join(""), content ?? "", what);
-          // A call that the limit cuts is left out.
+          // An answer omits a call that the token limit truncates.
           const calls = tool_calls.flatMap(({ function: { name, arguments: text } }: { function: Call }) => {
             const given = tryJson(text);
             return given ? [{ function: { name, arguments: given } }] : [];

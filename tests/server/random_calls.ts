@@ -1,4 +1,4 @@
-/** Calls of tools by random tokens, judged by ajv on the original schema. */
+/** Tool calls of random tokens; ajv validates them against the original schemas. */
 
 import { Ajv } from "ajv/dist/ajv.js";
 import { Ajv2020 } from "ajv/dist/2020.js";
@@ -13,10 +13,10 @@ import { randomIntegers } from "../../engine/tokenizer/testing.ts";
 
 export interface CallFigures {
   calls: number;
-  /** Answers that were cut before they were whole. */
+  /** Answers that ended at the token limit before they were complete. */
   cut: number;
   refused: string[];
-  /** Calls that break their schema in a keyword that was not loosened. */
+  /** Calls that violate a keyword of their schema that was not loosened. */
   invalid: string[];
   readonly loosened: Map<string, readonly string[]>;
 }
@@ -25,11 +25,11 @@ export interface AskedCalls {
   readonly choices: readonly ToolChoice[];
   readonly answers: number;
   readonly seed: number;
-  /** The largest number of an answer's tokens. */
+  /** Maximum tokens of an answer. */
   readonly most?: number;
 }
 
-/** Asks for calls of the tools together, and adds what comes to the figures. */
+/** Requests calls with all tools together, and adds the results to the figures. */
 export async function askForCalls(
   model: TestModel,
   tools: readonly Tool[],

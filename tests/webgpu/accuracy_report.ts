@@ -4,7 +4,7 @@ import type { Arithmetic } from "../../engine/backend/backend.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Distance } from "./teacher_forced.ts";
 
-/** The CPU as it computes, and with the file's values in F32 so that it rounds no activations. */
+/** The CPU with the file's own types, and with the file's values in F32 so that it rounds no activations. */
 export const CPU = "CPU";
 export const EXACT = "CPU in F32";
 
@@ -89,7 +89,7 @@ export interface Summary {
   readonly tokens: number;
   readonly meanKl: number;
   readonly worstKl: number;
-  /** Over the tokens of all models, and of the model with the lowest share. */
+  /** Share of equal tokens over all models, and that of the worst model. */
   readonly top1: number;
   readonly leastTop1: number;
   readonly worstFlip: number;

@@ -28,7 +28,7 @@ fullTier.test("accuracy gates: a recurrent model is refused in f16, and auto say
     const advice = 'use arithmetic: "f32", or accuracy: "any" as well';
     assertEquals([backend.info.name, choice], ["cpu", `auto: ${why}; ${advice}`]);
     backend.close();
-    // f32 keeps the gates, and --accuracy any lifts them: only a missing adapter can stop these.
+    // f32 passes the gates, and --accuracy any disables them, so only a missing adapter can make these fail.
     for (const [arithmetic, accuracy] of [["f32"], ["f16", "any"]] as const) {
       try {
         const { backend } = await prepare("webgpu", arithmetic, accuracy);

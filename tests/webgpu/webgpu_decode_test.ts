@@ -186,7 +186,9 @@ gpuTest("decode: a sequence gives no answers after its end, and others continue"
   assertEquals(ended, expected);
 });
 
-/** Returns chi-square of how often each token comes, over many keys, against how often it should. */
+/**
+ * Returns the chi-square statistic of the observed token counts over many keys against the expected counts.
+ */
 async function frequencies(
   draw: Partial<Draw>,
   candidates: number,

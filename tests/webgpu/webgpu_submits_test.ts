@@ -13,13 +13,13 @@ import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 const VOCABULARY = 300;
 const LIMITS = { kvBlocks: 2, maxRows: 64, maxLogitRows: 4 };
 
-/** Expects every workgroup to take too long, and never waits, whatever is learned. */
+/** A cost model that expects every workgroup to take too long, never waits and ignores measurements. */
 class Cut extends Costs {
   override of = () => Infinity;
   override sum = () => 0;
 }
 
-/** Also learns nothing, so nothing is timed. */
+/** It also ignores timestamps, so no submit is timed. */
 class Slow extends Cut {
   override learn() {}
 }

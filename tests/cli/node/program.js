@@ -1,4 +1,4 @@
-// A user's program for Node: everything that the library does there. Prints what came of it as JSON.
+// A user's program for Node that uses every function of the library there. Prints the results as JSON.
 import { batchStatus, createServer, loadModel, runBatch } from "compy";
 import { existsSync, readFileSync, writeFileSync, writeSync } from "node:fs";
 import process from "node:process";
@@ -63,7 +63,7 @@ const ACTIONS = {
     };
   },
 
-  /** One signal ends the answers of two models; what else they do goes on. */
+  /** One signal ends the answers of two models; their other requests continue. */
   async abort() {
     const models = await Promise.all(["a", "b"].map((id) => loadModel(undefined, { id })));
     const stop = new AbortController();

@@ -15,7 +15,7 @@ function call(name: string, run: (client: Anthropic, model: string) => Promise<v
   };
 }
 
-/** What is said, without what differs from answer to answer. */
+/** Returns the answer without the fields that differ between calls. */
 function said({ content, stop_reason, usage }: Anthropic.Message) {
   const blocks = content.map((block) => {
     if (block.type === "text") return block.text;

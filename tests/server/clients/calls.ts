@@ -1,25 +1,28 @@
-/** What the clients in the table talk to. */
+/** The server that the clients in the table call. */
 export interface Served {
   /** `http://127.0.0.1:PORT`. */
   readonly base: string;
   readonly model: string;
 }
 
-/** One entry of the table: how a client is used, and what must come of it. */
+/** One entry of the table: a call by a client, and the check of its result. */
 export interface Call {
   /** `responses, streamed`. */
   readonly name: string;
-  /** Throws where the client, or what it gives, is not well. */
+  /** Throws if the client fails or its result is wrong. */
   run(served: Served): Promise<void>;
 }
 
 export const QUESTION = "How is the weather in Köln?";
 
-/** Short, and the same every time: thoughts of at most eight tokens, then forty of anything. */
+/**
+ * Settings for short answers that are equal in every call: at most eight tokens of thinking. MOST leaves
+ * forty others.
+ */
 export const STEADY = { temperature: 0, seed: 7, thinking_budget_tokens: 8 } as const;
 export const MOST = 48;
 
-/** A form that even random weights come to the end of. */
+/** A schema that even a model with random weights completes. */
 export const MOOD = {
   type: "object",
   properties: { mood: { type: "string", enum: ["calm", "wild"] }, sure: { type: "boolean" } },

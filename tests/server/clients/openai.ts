@@ -175,7 +175,7 @@ const embeddingCalls = [
   }),
 ];
 
-/** What a line of each endpoint asks for. */
+/** The body of a batch line for each endpoint. */
 const LINES: Record<string, Record<string, unknown>> = {
   "/v1/chat/completions": { messages, max_tokens: 4 },
   "/v1/completions": { prompt: "Once", max_tokens: 4 },

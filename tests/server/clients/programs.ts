@@ -38,7 +38,7 @@ export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
   },
 ];
 
-/** COMPY_CLIENTS_REQUIRED makes an error of what is not installed. */
+/** With COMPY_CLIENTS_REQUIRED a missing program is an error instead of a skipped test. */
 function hasPython(): boolean {
   return Deno.env.get("COMPY_CLIENTS_REQUIRED") !== undefined || exists(PYTHON);
 }
@@ -57,7 +57,7 @@ export interface Outcome {
   readonly error: string | null;
 }
 
-/** Runs all calls of a program, which prints an outcome a line as JSON. Throws where it ends in another way. */
+/** Runs all calls of a program, which prints one outcome per line as JSON. Throws if the program fails. */
 export async function runProgram(
   { command, args }: ClientProgram,
   { base, model }: Served,

@@ -23,7 +23,7 @@ const Mood = z.object({ mood: z.enum(["calm", "wild"]), sure: z.boolean() });
 interface Provider {
   readonly name: string;
   model(served: Served): Ai.LanguageModel;
-  /** Without thoughts, one call at a time; and for Responses so that nothing is expected to be kept. */
+  /** Provider options for no thinking and one call at a time; for Responses also without stored items. */
   readonly plainly: Record<string, Record<string, Ai.JSONValue>>;
 }
 
@@ -62,7 +62,7 @@ const PROVIDERS: readonly Provider[] = [
   },
 ];
 
-/** Whether an answer has a thought. Random weights may end one at once, so that they are asked again. */
+/** Whether an answer has thinking. Random weights may end it at once, so several answers are requested. */
 async function hasThought(ask: () => Promise<string | undefined>): Promise<boolean> {
   for (let i = 0; i < 4; i++) if (await ask()) return true;
   return false;
@@ -104,7 +104,7 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
           anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } },
         };
         const asked = { ...request(served), providerOptions: options, maxOutputTokens: 24 };
-        // OpenAI's chat has no thoughts in its answers.
+        // The SDK's provider for OpenAI's chat ignores thinking.
         const isTold = !name.endsWith("chat");
         const whole = async () => (await sdk.ai.generateText(asked)).reasoningText;
         const streamed = async () => await sdk.ai.streamText({ ...asked, onError() {} }).reasoningText;
