@@ -307,7 +307,7 @@ const CASES: readonly Case[] = [
     world: { occupantOf: () => Promise.resolve("another program") },
     check: "address",
     status: "wrong",
-    found: "another program has 127.0.0.1:8080",
+    found: "another program uses 127.0.0.1:8080",
     advice: "--port",
   },
   {

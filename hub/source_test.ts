@@ -38,7 +38,7 @@ const REFUSED: [source: string, why: string][] = [
   ["http://example.org/a.gguf", "must be an https address"],
   ["ftp://example.org/a.gguf", "must be an https address"],
   ["file:///etc/passwd", "must be an https address"],
-  ["https://me:hunter2@example.org/a.gguf", "may not hold a user's name"],
+  ["https://me:hunter2@example.org/a.gguf", "must not contain a user name"],
   ["nothing", "must begin with hf: or https://"],
 ];
 Deno.test("sources: refuse paths outside the repository and unencrypted connections", () => {

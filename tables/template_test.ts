@@ -27,5 +27,5 @@ Deno.test("template: refuses unknown columns and unmatched braces, and says what
   refused("{txt}", 'there is no column "txt"; the columns are "text", "stars". Write {{ for a brace');
   refused('{"a": 1}', 'there is no column ""a": 1"');
   refused("a {text", "the { at character 3 is not closed");
-  refused("a } b", "the } at character 3 closes nothing");
+  refused("a } b", "the } at character 3 has no opening brace");
 });

@@ -310,7 +310,11 @@ Deno.test("batch run -: stores standard input under the job's name and writes th
     }
     const kept = ["q.in.jsonl", "q.out.errors.jsonl", "q.out.jsonl", "q.out.jsonl.journal"];
     assertEquals(namesIn(path(".")), kept);
-    await assertRejects(() => batch(args, { stdin: lines("c") }), Error, "standard input has others");
+    await assertRejects(
+      () => batch(args, { stdin: lines("c") }),
+      Error,
+      "standard input has different lines",
+    );
     assertEquals(namesIn(path(".")), kept);
     const table = ["run", "-", "--job", path("t"), "--in-format", "csv", "--prompt", "{text}", "--out", "-"];
     assertEquals((await batch(table, { stdin: "text\na\n" })).out, "text,answer,error\na,A,\n");

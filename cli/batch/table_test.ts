@@ -80,7 +80,7 @@ Deno.test("batch run: reads a table by its file extension and asks the question;
       await Deno.readTextFile(path("out.tsv")),
       "id\ttext\tanswer\tanswer_2\terror\n1\ta\tx\tSAY A\t\n2\tb\ty\tSAY B\t\n",
     );
-    assertStringIncludes(err, 'The table has a column "answer" already: what is new is called "answer_2"');
+    assertStringIncludes(err, 'The table already has a column "answer": the new column is named "answer_2"');
     assertEquals((await batch(["status", path("out.tsv")])).out.includes("done, 2 of 2 lines"), true);
     assertEquals(
       (await batch(["retry-errors", ...args])).out,
@@ -146,7 +146,7 @@ Deno.test("batch of a table: explains wrong usage", async () => {
           [path("in.csv"), ...out],
           '--prompt is missing: the question for each row, such as "Translate: {text}"',
         ],
-        [[path("in.jsonl"), "--system", "x", ...out], "--system is for rows of tables, and "],
+        [[path("in.jsonl"), "--system", "x", ...out], "--system is for rows of tables, but "],
         [
           [path("in.csv"), ...prompt, "--out", path("out.xlsx")],
           "--out must end in .csv, .tsv, .parquet or .jsonl",
@@ -154,7 +154,7 @@ Deno.test("batch of a table: explains wrong usage", async () => {
         [[path("in.csv"), ...prompt, ...out, "--order", "completed"], "--order completed is for JSONL"],
         [
           [path("in.csv"), ...prompt, ...out, "--separator", "::"],
-          "--separator must be one character but a quote",
+          "--separator must be one character other than a quote",
         ],
         [[path("in.csv"), ...prompt, ...out, "--schema", path("no.json")], 'Cannot use --schema "'],
         [[path("in.csv"), ...prompt, ...out, "--schema", path("bad.json")], 'Cannot use --schema "'],

@@ -175,7 +175,9 @@ Deno.test("batch retry-errors: runs failed lines again and replaces their errors
     assertEquals(await none.code, 0);
     assertStringIncludes(
       none.words.out,
-      `No line to retry: the check refuses all lines in ${path("out.errors.jsonl")} (1), and would again`,
+      `No line to retry: the check refuses all lines in ${
+        path("out.errors.jsonl")
+      } (1), and would refuse them again`,
     );
     assertEquals(await batch(["run", path("in.jsonl"), "--out", output]).code, 0);
     const left = [...Deno.readDirSync(path("."))].map(({ name }) => name).sort();

@@ -93,7 +93,7 @@ Deno.test("chat session: reports an error and continues the conversation", async
       'There is no setting "color"; there are temperature, top-p, ',
       'There is no setting "constructor"',
       'seed must be a whole number up to 2^53 - 1 (got "red")',
-      "/clear begins anew",
+      "/clear starts a new conversation",
       'temperature must be 0 or more (got "-1")',
       "/save needs a file",
       'Cannot read "/no/such/file": there is no such file or folder',

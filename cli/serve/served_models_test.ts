@@ -47,7 +47,7 @@ Deno.test("aliases: accept a bare name for the only model and refuse ambiguous o
   assertThrows(
     () => aliasesOfOne(settingsOf("--alias", "x=other"), "demo"),
     Error,
-    "names no model that there is",
+    "names an unknown model",
   );
   assertThrows(() => aliasesOfOne(settingsOf("--alias", "demo"), "demo"), Error, "that no model has");
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
@@ -202,7 +202,7 @@ Deno.test("chat templates: name one model or several, and errors name the file a
     assertThrows(one(good, bad), Error, "may be given once");
     assertThrows(one(bad), Error, `Cannot parse the chat template ${JSON.stringify(bad)}: line 2: `);
     assertThrows(several("good.jinja"), Error, "must be MODEL=FILE with several models");
-    assertThrows(several(`b=${good}`, `b=${good}`), Error, "names a model that another");
+    assertThrows(several(`b=${good}`, `b=${good}`), Error, "names the same model as another");
     assertThrows(one(`${folder}/none`), Error, "there is no such file or folder");
     assertThrows(one(folder), Error, "it is a folder");
     await Deno.writeFile(bad, new Uint8Array([0xff]));

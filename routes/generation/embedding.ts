@@ -46,7 +46,7 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
     if (!pooled?.encoder) return;
     const [does, path] = pooled.kind === "rank"
       ? ["ranks documents", "/v1/rerank"]
-      : ["gives vectors for texts", "/v1/embeddings"];
+      : ["returns vectors for texts", "/v1/embeddings"];
     const message = `The model "${id}" ${does} and generates no text: use ${path}, or another model`;
     throw new ApiError(400, "not_supported", message, { param: "model" });
   }

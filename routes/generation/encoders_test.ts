@@ -21,7 +21,7 @@ for (const kind of ["mean", "rank"] as const) {
       for (const [url, body] of REQUESTS) {
         const response = await post(url, body);
         const { error } = await response.json();
-        const does = kind === "rank" ? "ranks documents" : "gives vectors for texts";
+        const does = kind === "rank" ? "ranks documents" : "returns vectors for texts";
         const message = `The model "demo" ${does} and generates no text: use ${path}, or another model`;
         assertEquals([url, response.status, error.message], [url, 400, message]);
       }

@@ -79,7 +79,7 @@ Deno.test("batch run --dry-run: reports on a table as text", async () => {
     assertEquals(code, 1);
     assertStringIncludes(out, 'Line 3 (row 2): the prompt would be empty: "text" is empty\n');
     assertStringIncludes(out, "Line 4 (row 3): This model's maximum context length is 128 tokens. ");
-    assertStringIncludes(out, "in.csv: 3 lines, 2 cannot be asked\nPrompts: ");
+    assertStringIncludes(out, "in.csv: 3 lines, 2 cannot run\nPrompts: ");
     assertStringIncludes(out, "It would take about ");
     const nats = await batch([...args, "--nats", "nats://127.0.0.1"]);
     assertEquals(nats.code, 2);

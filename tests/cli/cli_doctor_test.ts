@@ -29,7 +29,7 @@ Deno.test("doctor: exits with 1 for a broken model and a taken port, even withou
       join(folder, "data"),
     ]);
     assertEquals([code, stderr.includes("bug in compy")], [1, false]);
-    assertStringIncludes(stdout, `another program has 127.0.0.1:${port}`);
+    assertStringIncludes(stdout, `another program uses 127.0.0.1:${port}`);
     assertStringIncludes(stdout, `1 cannot: ${join(folder, "broken.gguf")}`);
     assertStringIncludes(
       stdout,

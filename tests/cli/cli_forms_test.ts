@@ -45,7 +45,7 @@ fullTier.test("cli: generate exits with 1 and a reason for a bad constraint or a
     await Deno.writeTextFile(bad, '{"type":"no-such-type"}');
     await Deno.writeTextFile(text, "type: object");
     const cases: [file: string, more: string[], message: string][] = [
-      [good, ["-n", "3"], "Truncated after 3 tokens: the answer does not have its form yet"],
+      [good, ["-n", "3"], "Truncated after 3 tokens: the constrained answer is incomplete"],
       [bad, [], "no-such-type"],
       [text, [], `Cannot use the schema "${text}": it is not JSON`],
       [join(folder, "none.json"), [], "there is no such file or folder"],
@@ -115,7 +115,7 @@ fullTier.test("cli: generate --tools prints calls that match their schemas, or t
     assertEquals([free.code, free.stdout.includes('"name"')], [0, false]);
 
     const problems: [file: string, more: string[], code: number, message: string][] = [
-      [bare, ["--tool-choice", "like", "-n", "12"], 1, "the answer does not have its form yet"],
+      [bare, ["--tool-choice", "like", "-n", "12"], 1, "the constrained answer is incomplete"],
       [bare, ["--tool-choice", "dislike"], 2, "one of the tools like, now"],
       [twice, [], 1, "must differ from the name"],
       [text, [], 1, "is not JSON"],

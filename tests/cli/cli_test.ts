@@ -161,7 +161,7 @@ Deno.test("cli: chat --lines prints only answers to the lines of a pipe, and exi
     "64",
   ]);
   assertEquals([bad.code, bad.stdout], [1, answer]);
-  assertMatch(bad.stderr, /^Error: .*\/clear begins anew/);
+  assertMatch(bad.stderr, /^Error: .*\/clear starts a new conversation/);
 });
 
 fullTier.test("cli: chat and generate answer a pipe as one message, only on standard output", async () => {

@@ -207,7 +207,7 @@ fullTier.test({
         ["out.csv", "local.csv"].map((name) => Deno.readTextFile(path(name))),
       );
       assertEquals(far, near);
-      assertEquals(near.split("\n").filter((row) => row.includes("there is nothing to ask")).length, 8);
+      assertEquals(near.split("\n").filter((row) => row.includes("the prompt would be empty")).length, 8);
     });
   },
 });
