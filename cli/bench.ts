@@ -179,7 +179,7 @@ async function forms({ decode = DEFAULT_ANSWER, ...options }: BenchOptions, json
     `${row.lowest.toFixed(2)}-${row.highest.toFixed(2)}`,
   ]);
   const head = ["form", "sequences", "forced", "free tok/s", "formed tok/s", "ratio", "low-high"];
-  return `Answers of ${decode} tokens, medians of rounds in turn\n\n${asTable([head, ...cells])}`;
+  return `Answers of ${decode} tokens; medians of rounds that alternate\n\n${asTable([head, ...cells])}`;
 }
 
 async function speculation(
@@ -205,7 +205,7 @@ async function speculation(
     percent(accepted),
   ]);
   const head = ["answer", "sequences", "ratio", "low-high", "in CPU time", "drafts a token", "right"];
-  return `Answers of at most ${decode} tokens with drafts over without, medians of rounds in turn\n\n${
+  return `Answers of at most ${decode} tokens: speed with drafts divided by speed without; medians of rounds that alternate\n\n${
     asTable([head, ...cells])
   }`;
 }

@@ -7,7 +7,7 @@ export type PullErrorCode =
   | "PULL_DENIED"
   /** The request matches more than one file. */
   | "PULL_CHOICE"
-  /** There is no connection, or none that lasts. */
+  /** There is no connection, or every connection breaks. */
   | "PULL_NETWORK"
   /** The hub's answers are inconsistent or violate the protocol. */
   | "PULL_PROTOCOL"
@@ -49,7 +49,7 @@ export class RangeRefused extends Transient {
   override name = "RangeRefused";
 }
 
-/** The file on the hub is no longer the one that was partly downloaded. */
+/** The file on the hub differs from the file that was partly downloaded. */
 export class FileChanged extends Error {
   override name = "FileChanged";
 }

@@ -1,4 +1,6 @@
-/** Models from hubs: what is offered, what fits, resumable downloads, and the folder of models. */
+/**
+ * Models from hubs: the offered models, their memory needs, resumable downloads, and the folder of models.
+ */
 export { type Choice, labelOf, type RemotePiece } from "./choices.ts";
 export { PullError, type PullErrorCode } from "./errors.ts";
 export { type ListedModel, type ModelList, parseModelList, SHIPPED_LIST } from "./model_list.ts";

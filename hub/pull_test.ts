@@ -104,7 +104,7 @@ for (const [what, faults] of Object.entries(FAULTS)) {
   });
 }
 
-Deno.test("pull: tolerates a download's first faults like later ones", async () => {
+Deno.test("pull: retries faults before the first byte as it retries later ones", async () => {
   for (const at of [0, 1, 3]) {
     let number = 0;
     await withHub(async ({ folder, run }) => {
@@ -284,7 +284,7 @@ Deno.test("pull: handles models in several files, and files in several parts", a
   }, { repositories: { [REPO]: files } });
 });
 
-Deno.test("pull: asks for an open choice, and shows what each model needs", async () => {
+Deno.test("pull: asks which of several models to pull, and shows the memory need of each", async () => {
   const repositories = { [REPO]: { [FILE]: MODEL, "Tiny-Q4_K_M.gguf": SMALLER } };
   await withHub(async ({ hub, folder, run }) => {
     const source = `hf:${REPO}`;

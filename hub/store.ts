@@ -117,7 +117,7 @@ export async function isComplete(folder: string, { files }: Receipt): Promise<bo
   return found.every(Boolean);
 }
 
-/** What was removed. */
+/** The removed model or download. */
 export interface Removed {
   readonly name: string;
   readonly bytes: number;

@@ -1,5 +1,5 @@
 /**
- * Options of a server: who may use it, and where it keeps files.
+ * Options of a server: its allowed clients, and its folder for files.
  *
  * ```ts
  * import { createServer, loadModel, type ServerOptions } from "compy";

@@ -22,7 +22,7 @@ Deno.test("jsonl rows: 64-bit integers keep their digits", async () => {
   assertEquals(cells, [9223372036854775807n, -1.2345678901234568e21, 0.12345678901234566]);
 });
 
-Deno.test("jsonl rows: a line that is not a row is a fault of its own", async () => {
+Deno.test("jsonl rows: a line that is not a row is an error of that line only", async () => {
   const deep = `{"a":${"[".repeat(70)}${"]".repeat(70)}}`;
   const faults = (await rowsOf(`{"a":1}\n[1]\n{\nnull\n${deep}\n"\udc00"\n{"__proto__":3}`, read)).map((
     { fault },

@@ -51,7 +51,7 @@ export class WordWrap {
   #column = 0;
   /** White space that is shown before the next word, or dropped at a wrap. */
   #space = "";
-  /** The end of the text, whose word may go on. */
+  /** The end of the text so far; more text may continue its last word. */
   #held = "";
   /** Whether the beginning of the held word is shown already. */
   #hasBegun = false;
@@ -130,7 +130,7 @@ export class WordWrap {
     const wraps = isBeyond && this.#column > 0 && !this.#hasBegun && this.#fence === "";
     const shown = wraps ? `\n${text}` : this.#space + text;
     this.#column = wraps ? cells : this.#column + this.#spaceCells() + cells;
-    // The terminal itself breaks what is longer than a line.
+    // The terminal itself breaks a word that is longer than a line.
     if (this.#column > columns) this.#column = (this.#column - 1) % columns + 1;
     this.#space = "";
     this.#hasBegun = this.#isLineStart = false;

@@ -141,7 +141,7 @@ export class RequestLog {
   #fail(error: Error): void {
     if (!this.#hasFailed) {
       this.#options.note(
-        `Cannot write the log of requests: ${messageOf(error)}; what does not fit is dropped`,
+        `Cannot write the log of requests: ${messageOf(error)}; lines beyond the buffer are dropped`,
       );
     }
     this.#hasFailed = true;

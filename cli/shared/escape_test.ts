@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { escaped, escapedLines, escapedMessage, EscapedStream, jsonLine } from "./escape.ts";
 
-/** What a terminal would obey, and what it shows instead. */
+/** Characters that control a terminal, and the escaped text that it shows instead. */
 const KINDS: Readonly<Record<string, readonly [text: string, shown: string]>> = {
   "C0 controls": ["a\0\x07\x08\x0b\x0cb", "a\\u0000\\u0007\\u0008\\u000b\\u000cb"],
   "DEL": ["a\x7fb", "a\\u007fb"],

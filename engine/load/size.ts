@@ -130,7 +130,7 @@ export function identityContext(plan: Plan, contextLength?: number): number {
 
 /**
  * Returns the longest context, up to the model's own, of which the KV cache holds one sequence. The cache has at least
- * `least` blocks, and more only from memory that is free, so a longer context is no reason to refuse a model.
+ * `least` blocks, and more only from memory that is free, so a longer context never makes a model too large.
  */
 function defaultContext(
   plan: Plan,

@@ -10,7 +10,7 @@ import { ByteTokenizer, FAKE_VOCABULARY, promptOf } from "../../testing/engine.t
 
 /* Tests the scheduler without an engine: no sequence starves, whichever resource runs out. */
 
-Deno.test("scheduler: a sequence without a token limit allocates only what it uses", () => {
+Deno.test("scheduler: a sequence without a token limit allocates only the blocks that it uses", () => {
   const sequence = sequenceOf(0, promptOf(20), { contextLength: 1_000_000 });
   const scheduler = new Scheduler({ parallel: 1, kvBlocks: 40_000, maxRows: 512, maxLogitRows: 1, queue: 1 });
   scheduler.add(sequence);

@@ -156,8 +156,8 @@ export class OutputText {
   }
 
   /**
-   * Ends a stretch of text that is searched for stop strings. Returns the text held back; the search starts anew
-   * after it.
+   * Ends a stretch of text that is searched for stop strings. Returns the text held back; the search starts
+   * again after it.
    */
   cut(): string {
     const held = this.#decoder.end() + this.#matcher.end();

@@ -19,9 +19,9 @@ interface Tenant {
 }
 
 /**
- * Shares an engine among tenants by virtual token counters: the tenant that was served least comes first. Sequences
- * with equal salt belong to one tenant. A tenant that comes back after a pause starts with the least active tenant, so
- * nobody saves up service.
+ * Shares an engine among tenants by virtual token counters: the tenant that was served least comes first.
+ * Sequences with equal salt belong to one tenant. A tenant that comes back after a pause starts at the count
+ * of the active tenant that was served least, so a pause gives no advantage.
  */
 export class Fairness {
   readonly #tenants = new Map<string, Tenant>();

@@ -109,7 +109,7 @@ Deno.test("Messages: thinking is requested, limited, shown, omitted and passed b
       assertEquals(planned[1].content, "Here you are");
     }
 
-    // A request without thinking gets no thoughts, and the model is told not to think.
+    // An answer to a request without thinking has no thinking, and the template turns thinking off.
     for (const none of [{}, { thinking: { type: "disabled" as const } }]) {
       const { whole } = await both(server, none);
       assertEquals(whole.content, [{ type: "text", text: "Here you are" }]);

@@ -43,7 +43,7 @@ interface ApiErrorOptions {
   headers?: Record<string, string>;
 }
 
-/** Words settings for clients, who cannot change them but may ask whoever runs the server. */
+/** Words settings for clients. Clients cannot change them, but may ask the operator of the server. */
 export const asServerSettings: Words = (settings) => {
   const named = Object.entries(settings).map(([name, value]) =>
     value === undefined ? name : `${name}=${value}`
@@ -122,7 +122,7 @@ export function queueFull(message: string | Wording, seconds: number): ApiError 
   });
 }
 
-/** Returns the abort reason for an answer that nobody reads any more. */
+/** Returns the abort reason for an answer without a reader. */
 export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
 }

@@ -38,7 +38,7 @@ export function noteEnd(engine: Engine, now = performance.now()): void {
  */
 export function secondsUntilRoom(engine: Engine, now = performance.now()): number {
   const { since, ends } = paces.get(engine) ?? { since: now, ends: [] };
-  // Pretend that one answer ends now, so that there is an estimate before the first end.
+  // Assume that one answer ends now, so that an estimate exists before the first answer ends.
   const secondsEach = (now - since) / 1000 / (ends.length + 1);
   return Math.min(Math.max(Math.ceil(engine.stats().waiting * secondsEach), LEAST), MOST);
 }

@@ -21,7 +21,7 @@ export type Phase =
 
 const SMALL_READ = 4 << 10;
 const LARGE_READ = 64 << 10;
-/** Receives input that nobody reads, of any connection. */
+/** One buffer for discarded input, shared by all connections. */
 const DISCARDED = new Uint8Array(LARGE_READ);
 const LARGE_WRITE = 64 << 10;
 

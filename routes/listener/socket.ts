@@ -11,7 +11,7 @@ const BACKLOG = 4096;
 /** umask that denies other users any access. */
 const PRIVATE = 0o177;
 
-/** Removes a Unix socket's file. Deno removes it only if nobody waited for a connection. */
+/** Removes a Unix socket's file. Deno removes it only if no accept() was pending. */
 export function removeSocket(address: ListenAddress): void {
   if (!("unix" in address)) return;
   try {

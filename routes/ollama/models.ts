@@ -49,7 +49,7 @@ export function modelsFor(models: Models, body: Fields): ModelUser {
   return { use: (name, options) => models.use(name, { ...options, keepMs }) };
 }
 
-/** Loads the model, or unloads it if `keep_alive` is 0, and returns which of both it did. */
+/** Loads the model, or unloads it if `keep_alive` is 0. Returns "load" or "unload". */
 export async function loadOrUnload(
   models: Models,
   body: Fields,

@@ -44,7 +44,7 @@ async function ask({ client, engine }: TestServer, body: Record<string, unknown>
 
 const callId = (i: number) => `call_${"x".repeat(23)}${i}`;
 
-Deno.test("Responses tools: tools of one name in two namespaces and outside are told apart", async () => {
+Deno.test("Responses tools: distinguishes tools with one name in two namespaces and without a namespace", async () => {
   const text = call("mcp__files__read", { path: "a" }) + call("disk__read", { path: "b" }) + call("read", {});
   await withServer(reply(text), async (server) => {
     const tools = [space("mcp__files__", readTool), space("disk", readTool, patch), readTool];
@@ -176,7 +176,7 @@ Deno.test("Responses tools: local_shell is answered as local_shell_call", async 
   });
 });
 
-Deno.test("Responses tools: hosted tools are left out, and the operator is told", async () => {
+Deno.test("Responses tools: hosted tools are left out, and a warning tells the operator", async () => {
   const told: string[] = [];
   const warn = (message: string) => told.push(message);
   await withServer({ ...reply("<|start|>text\nHi"), warn }, async (server) => {

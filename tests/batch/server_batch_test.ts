@@ -89,7 +89,8 @@ Deno.test("server: an interactive request runs at once although a batch fills al
         max_tokens: 1,
       });
       const steps = await metric("compy_steps_total") - before;
-      // Steps during two /metrics responses and one chat answer; a line takes 400.
+      // These steps ran during two /metrics requests and one chat answer. A batch line takes 400 steps, so
+      // the chat did not wait for one.
       assert(steps < 100, `it waited for ${steps} steps`);
       const { request_counts, status } = await client.batches.retrieve(id);
       assertEquals([request_counts!.completed, status], [0, "in_progress"]);

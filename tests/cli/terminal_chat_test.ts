@@ -7,7 +7,7 @@ import { hasScript, root, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 const COLUMNS = 30;
-/** Deno drops what is typed this soon after its question. */
+/** Deno ignores keys that arrive within this time after its permission question. */
 const QUIET_MS = 500;
 
 /** A chat on a pseudoterminal of 30 columns. */

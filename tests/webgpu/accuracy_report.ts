@@ -22,7 +22,7 @@ export interface ProductRow {
   readonly passes: boolean;
 }
 
-/** A distance, and whether it keeps each gate; undefined where there is no gate. */
+/** A distance, and whether it passes each gate; undefined if there is no gate. */
 export interface Judged extends Distance {
   readonly model: string;
   readonly top1: number;

@@ -127,7 +127,7 @@ export class DiskFolder implements Folder {
   }
 }
 
-/** Whether there is no such file. */
+/** Whether the error says that the file is missing. */
 export function isMissing(error: unknown): boolean {
   return (error as { code?: unknown }).code === "ENOENT";
 }

@@ -24,7 +24,9 @@ export async function headOf(name: string, part: Uint8Array<ArrayBuffer>): Promi
   return head;
 }
 
-/** Returns the part in a file; undefined where the file differs from what was written under this name. */
+/**
+ * Returns the part in a file; undefined if the file differs from the bytes that were written under this name.
+ */
 export async function partOf(
   name: string,
   file: Uint8Array<ArrayBuffer>,
