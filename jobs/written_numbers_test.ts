@@ -36,7 +36,7 @@ Deno.test("request: all other numbers are plain numbers", () => {
   }
 });
 
-Deno.test("request: equal arguments keep their own texts, and objects elsewhere change nothing", () => {
+Deno.test("request: equal arguments keep their own number texts, and objects elsewhere have no effect", () => {
   const use = (input: string) => `{"type":"tool_use","input":${input}}`;
   const inputs = ['{"x":1}', '{"x":1.0}', '{"x":1.00}', '{"input":{"x":1.0},"a":"}\\"{"}', '{"x":1}', "{}"];
   const tools = '[{"input_schema":{"properties":{"input":{"type":"number"},"arguments":{"minimum":1.0}}}}]';

@@ -10,7 +10,7 @@ export interface Question {
   readonly prompt: string;
   /** System message, the same for all rows. */
   readonly system?: string;
-  /** Request fields other than messages and form: `max_tokens`, `temperature`, … */
+  /** Request fields other than messages and schema: `max_tokens`, `temperature`, … */
   readonly fields: Readonly<Record<string, unknown>>;
 }
 

@@ -71,7 +71,7 @@ Deno.test("docs: API.md lists the parameters that are refused and ignored", asyn
   const rows = [
     "| what the server does | with |",
     "| --- | --- |",
-    `| answers 400 that names the parameter, if the endpoint has no such field and the value asks for something | ${
+    `| answers with a 400 that names the parameter, if the endpoint has no such field and the value is not neutral | ${
       names(REFUSED_NAMES)
     } |`,
     ...Object.entries(IGNORED).map(([subject, list]) =>

@@ -89,7 +89,7 @@ function defined(text: string): Map<string, number> {
   return result;
 }
 
-Deno.test("DRY: with() returns the penalties after a draft without taking it, also for breakers that begin before it", () => {
+Deno.test("DRY: with() returns the penalties after a draft without changing the state, also for breakers that begin before the draft", () => {
   const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
   const text = [0, 1, 2, 3, 4, 0, 1];
   const sampling = withSampling({ ...ON, dryBreakers: ["STOP"] });

@@ -217,7 +217,7 @@ Deno.test("loading: a client that leaves stops waiting, and others still get the
   await pool.close();
 });
 
-Deno.test("several models: keys share no cached prompts with any model", async () => {
+Deno.test("several models: different keys share no cached prompts, whichever model they use", async () => {
   const { pool, engines } = testPool();
   const { send } = clientOf(pool, { apiKeys: new KeyRing(["k1", "k2"]) });
   const ask = (key: string, model: string) =>
