@@ -226,9 +226,7 @@ export class StoredPrefixes {
     await this.#disk.close();
   }
 
-  /**
-   * Returns the parts that a sequence needs to continue at a block edge, without the first group's blocks.
-   */
+  /** Returns the parts that a sequence needs to continue at a block edge, except the first group's blocks. */
   #edgeParts(sequence: Sequence, end: number): { position: number; kind: PartKind }[] {
     const parts: { position: number; kind: PartKind }[] = [];
     for (const [i, window] of this.#cache.windows.entries()) {

@@ -81,8 +81,7 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
-        // A failed sync may have lost the end record that was just read. Only a newly written one is known to
-        // be durable.
+        // A failed sync may have lost the end record that was just read. Only a new one is surely durable.
         await journal.finish(ended);
         retry.merged = ended.retry?.state === "merging";
         if (retry.merged) await retry.replaceOutputs();
@@ -137,8 +136,7 @@ export class Retry {
   /** Refuses the new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: Wording): BatchError {
     const what = `A retry of "${this.job.output}" was stopped, which was begun with `;
-    const advice =
-      ". Give the same options to finish it; lines that fail then can be retried with other options";
+    const advice = ". Give the same options to finish it; then lines may be retried with others";
     return new BatchError("job_unfinished", [what, ...difference, advice], true);
   }
 
