@@ -129,7 +129,7 @@ Deno.test("chat: throws a code for an invalid request, and the message names the
   const cases: [options: unknown, words: string][] = [
     [{ temprature: 0 }, 'There is no option "temprature"; there are temperature, '],
     [{ temperature: "0" }, 'Invalid temperature: must be a number (got "0")'],
-    [{ stop: [1] }, "Invalid stop: must be a string or strings (got [1])"],
+    [{ stop: [1] }, "Invalid stop: must be a string or an array of strings (got [1])"],
     [{ schema: {}, regex: "a" }, "Give one of schema, regex, choices, grammar (got schema and regex)"],
     [{ schema: 1 }, "Invalid schema: must be a JSON schema: an object, true or false (got 1)"],
     [{ priority: "low" }, 'Invalid priority: must be "interactive" or "batch" (got "low")'],

@@ -146,7 +146,7 @@ export function requestOf(
 ): Omit<GenerateRequest, "prompt" | "constraint"> {
   const { stop = [], priority = "interactive" } = options;
   const stops = typeof stop === "string" ? [stop] : stop;
-  if (!KINDS.texts[1](stops)) refuse("stop", "must be a string or strings", stop);
+  if (!KINDS.texts[1](stops)) refuse("stop", "must be a string or an array of strings", stop);
   if (priority !== "interactive" && priority !== "batch") {
     refuse("priority", 'must be "interactive" or "batch"', priority);
   }

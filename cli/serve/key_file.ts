@@ -57,7 +57,7 @@ export function readKeyFile(file: string, warn: (message: string) => void): Name
     const { keys } = check(content, parsed(text));
     if (((mode ?? 0) & 0o077) !== 0 && keys.some(({ key }) => key !== undefined)) {
       warn(
-        `Others may read the key file "${file}"; change that with chmod 600, or keep only key_sha256 in it`,
+        `Other users may read the key file "${file}"; change that with chmod 600, or keep only key_sha256 in it`,
       );
     }
     return keys.map(keyOf);

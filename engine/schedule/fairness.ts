@@ -79,9 +79,10 @@ export class Fairness {
   }
 
   /**
-   * Returns the running sequences that may be preempted so that `sequence` runs, in the given order. Their
-   * tenant, or their request if the tenant is the same, still runs as many for its weight afterwards. If the
-   * tenant of `sequence` runs none, sequences that have run long are included.
+   * Returns the running sequences that may be preempted so that `sequence` runs, in the given order.
+   * Afterwards their tenant, or their request if the tenant is the same, still runs at least as many for its
+   * weight as that of `sequence`. If the tenant of `sequence` runs none, sequences that have run long are
+   * included.
    */
   yielding(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
     const answers = running.filter(({ pooled }) => pooled === undefined);

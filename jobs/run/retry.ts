@@ -136,7 +136,7 @@ export class Retry {
   /** Refuses the new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: Wording): BatchError {
     const what = `A retry of "${this.job.output}" was stopped, which was begun with `;
-    const advice = ". Give the same options to finish it; then lines may be retried with others";
+    const advice = ". Give the same options to finish it; a later retry may have others";
     return new BatchError("job_unfinished", [what, ...difference, advice], true);
   }
 

@@ -74,7 +74,7 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly answers: string;
   /** true for a GET that may load a model: pages of other sites must not trigger that. */
   readonly loads?: boolean;
-  /** Operations that take the id from the answer. */
+  /** Operations that take an id from this answer (OpenAPI's links). */
   readonly leadsTo?: readonly string[];
   /** Refusals by status, besides those that follow from the method, the parameters and the body. */
   readonly refusals?: Readonly<Record<number, string>>;
@@ -231,7 +231,7 @@ function commonRefusals(
       : "The Host header names another machine",
     ...(body || form
       ? {
-        408: "The body did not come in time",
+        408: "The body did not arrive in time",
         413: "The body is too large",
         415: `The body is not ${body ? "JSON" : "multipart/form-data"}, or it is compressed`,
       }

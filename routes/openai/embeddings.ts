@@ -42,7 +42,7 @@ export const embeddings = generation({
   ability: "embeddings",
   summary: "A vector for each text",
   description:
-    "Rows of length 1, in the order of the texts. Texts of one request and of others share the model's steps.",
+    "Vectors of length 1, in the order of the texts. Texts of one request and of others share the model's steps.",
   request,
   answer,
   example: { model: "demo", input: ["a fox in the snow", "a hare in the grass"] },
