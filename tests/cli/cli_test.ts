@@ -67,7 +67,7 @@ fullTier.test("cli: --log-level selects the messages on standard error", async (
   ]);
   await Deno.remove(keys);
   assertEquals(error, "");
-  assertMatch(warning, /^Others may read the key file .*\n$/);
+  assertMatch(warning, /^Other users may read the key file .*\n$/);
   assertMatch(info, /^demo: llama, .*\n$/);
   assertMatch(debug, /\n\{.*"\/health".*\}\n$/);
   const wrong = await run(["generate", "--prompt", "a", "--log-level=loud"]);
