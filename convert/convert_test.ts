@@ -430,7 +430,7 @@ Deno.test("convert: leaves no file when it is aborted at any moment", async () =
 Deno.test("convert: does not touch an existing target file", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await Deno.writeTextFile(folder.out, "mine");
-  await assertRejects(() => folder.convert(), ConvertError, "it is there already");
+  await assertRejects(() => folder.convert(), ConvertError, "it already exists");
   assertEquals(await Deno.readTextFile(folder.out), "mine");
   assertEquals(folder.leftBehind(), ["tiny.gguf"]);
 });

@@ -31,7 +31,7 @@ import type { Storage } from "../journal/storage.ts";
 
 /** Advice after a failed sync during a retry. */
 export const RETRY_AGAIN =
-  "The answers of the job are unchanged. When the disk works reliably again, run the same retry-errors command";
+  "The answers of the job are unchanged. Once the disk works reliably, run the same retry-errors command again";
 
 /** Returns the paths of the job that retries the failed lines of `output`. */
 function retryFiles({ output }: JobFiles): JobFiles {

@@ -17,7 +17,7 @@ Deno.test("cli: convert makes a file that generate runs, and exits with 1 for un
     assertEquals(answer.steps.length, 3);
     const again = await run(["convert", tiny, "--out", a]);
     assertEquals([again.code, again.stdout], [1, ""]);
-    assertStringIncludes(again.stderr, `Error: Cannot write ${a}: it is there already`);
+    assertStringIncludes(again.stderr, `Error: Cannot write ${a}: it already exists`);
     const quantised = await run(["convert", tiny, "--out", b, "--quantize", "q8_0"]);
     assertMatch(
       quantised.stdout,

@@ -107,7 +107,7 @@ fullTier.test("cli: embed never overwrites a file, and names files that it canno
     await Deno.writeTextFile(at("mine.npy"), "mine");
     const mine = await run(["embed", at("texts.jsonl"), "--out", at("mine.npy"), ...model]);
     assertEquals([mine.code, await Deno.readTextFile(at("mine.npy"))], [1, "mine"]);
-    assertStringIncludes(mine.stderr, `Cannot write ${at("mine.npy")}: it is there already`);
+    assertStringIncludes(mine.stderr, `Cannot write ${at("mine.npy")}: it already exists`);
     const missing = await run(["embed", at("none.jsonl"), "--out", at("a.npy"), ...model]);
     assertStringIncludes(missing.stderr, "there is no such file or folder");
     const nowhere = await run(["embed", at("texts.jsonl"), "--out", at("no/a.npy"), ...model]);

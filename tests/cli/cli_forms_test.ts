@@ -78,9 +78,9 @@ fullTier.test("cli: generate --prefill continues a text like the server, also wi
     }
     const wrong: [more: string[], message: string][] = [
       [["--schema", form], "--schema cannot be enforced if the answer continues a text"],
-      [["--grammar", form], "--grammar cannot be kept"],
-      [["--tools", tools, "--tool-choice", "required"], "--tool-choice required cannot be kept"],
-      [["--tools", tools, "--tool-choice", "like"], "--tool-choice like cannot be kept"],
+      [["--grammar", form], "--grammar cannot be enforced"],
+      [["--tools", tools, "--tool-choice", "required"], "--tool-choice required cannot be enforced"],
+      [["--tools", tools, "--tool-choice", "like"], "--tool-choice like cannot be enforced"],
     ];
     for (const [more, message] of wrong) {
       const { code, stderr } = await ask("--prefill", begun, ...more);
