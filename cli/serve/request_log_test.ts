@@ -74,7 +74,7 @@ Deno.test("request log: keeps a limited number of lines on a full disk, and neve
   const dropped = disk.lines.reduce((sum, { dropped }) => sum + (dropped ?? 0), 0);
   assertEquals(dropped, 25);
   assertEquals(notes, [
-    "Cannot write the log of requests: No space left on device (os error 28); what does not fit is dropped",
+    "Cannot write the log of requests: No space left on device (os error 28); lines beyond the buffer are dropped",
     "The log of requests is written again",
   ]);
 });
