@@ -334,6 +334,12 @@ const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);
 
+/**
+ * Matches the messages of llguidance and of rust-grammar/src/compile.rs for constraints that no answer can match. A
+ * message may quote the constraint, so only its beginning counts.
+ */
+const UNSATISFIABLE = /^(?:Unsatisfiable schema|The constraint allows no answer)/;
+
 /** Whether too many compilers of the library are overdue (`BUSY` in rust-grammar/src/compile.rs). */
 function isBusy(error: unknown): boolean {
   return error instanceof GrammarLibraryError && error.message === BUSY;
@@ -344,8 +350,8 @@ async function refusable<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {
-    if (error instanceof GrammarLibraryError) throw new ConstraintError(plain(error.message));
-    throw error;
+    if (!(error instanceof GrammarLibraryError)) throw error;
+    throw new ConstraintError(plain(error.message), UNSATISFIABLE.test(error.message));
   }
 }
 

@@ -40,7 +40,7 @@ export class Loosening<G extends { free(): void }> {
         this.#note(sources.loosened);
         return compiled;
       } catch (error) {
-        if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;
+        if (!(error instanceof ConstraintError) || error.isUnsatisfiable) throw error;
         if (schemas.length === 0 || schemas.every((schema) => levelOf(schema) === COARSEST)) throw error;
         const changed = round === 0 && schemas.length > 1 && await this.#loosenRefused(levels, asker, until);
         if (!changed) {
@@ -59,7 +59,7 @@ export class Loosening<G extends { free(): void }> {
           (await this.compileSources(await grammarsOf(schema, () => next), asker)).free();
           break;
         } catch (error) {
-          if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;
+          if (!(error instanceof ConstraintError) || error.isUnsatisfiable) throw error;
           levels.set(schema, next + 1);
           changed = true;
         }
@@ -80,11 +80,6 @@ export class Loosening<G extends { free(): void }> {
       else this.#told.delete(key);
     }
   }
-}
-
-/** Whether the library refused something that it cannot express, not a schema that no answer can match. */
-function mayLoosen({ message }: ConstraintError): boolean {
-  return !/unsatisfiable|no answer/i.test(message);
 }
 
 /** Maximum number of keywords that a message names per schema. */

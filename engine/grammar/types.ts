@@ -36,6 +36,11 @@ export function grammarConstraint(grammar: string): Constraint {
 /** A refused constraint: malformed, unsupported or over a limit. The message tells which, and where. */
 export class ConstraintError extends Error {
   override name = "ConstraintError";
+
+  /** `isUnsatisfiable`: no answer can match the constraint, so loosening what cannot be expressed does not help. */
+  constructor(message: string, readonly isUnsatisfiable = false) {
+    super(message);
+  }
 }
 
 /** Constraints are not available, because the grammar library is missing. */

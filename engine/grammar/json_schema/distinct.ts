@@ -27,7 +27,7 @@ export function readDistinct(
   }
   if (lists.length === 0) {
     const what = `needs ${minItems} different items, but no answer can have more than ${values.length}`;
-    throw refused(path, what);
+    throw refused(path, what, true);
   }
   for (const keyword of ["items", "minItems", "maxItems", "additionalItems"]) delete result[keyword];
   result.enum = lists;

@@ -28,9 +28,9 @@ export class Findings {
   }
 }
 
-export function refused(path: Path, what: string): ConstraintError {
+export function refused(path: Path, what: string, isUnsatisfiable = false): ConstraintError {
   const place = path.length === 0 ? "The schema" : `The schema's ${show(pointer(path))}`;
-  return new ConstraintError(`${place} ${what}`);
+  return new ConstraintError(`${place} ${what}`, isUnsatisfiable);
 }
 
 export function pointer(path: Path): string {

@@ -291,6 +291,17 @@ Deno.test("loosened schemas: a bound that no answer can meet is refused in tools
   grammars.close();
 });
 
+Deno.test('loosened schemas: a keyword is loosened although the refusal quotes a text such as "no answer"', async () => {
+  const told: LoosenedSchema[] = [];
+  const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });
+  const name = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
+  const pattern = `^(?:(?:no answer|unsatisfiable|${name})\\.)+[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$`;
+  const schema = { type: "object", properties: { a: { type: "string", pattern, maxLength: 253 } } };
+  await grammars.compile({ kind: "json_schema", schema, looseFor: "f" });
+  assertEquals(told, [{ tool: "f", keywords: ["/properties/a/maxLength"] }]);
+  grammars.close();
+});
+
 Deno.test("keywords: schemas as pydantic and zod write them are expressed without loosening", async () => {
   const told: LoosenedSchema[] = [];
   const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });

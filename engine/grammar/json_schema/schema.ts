@@ -359,6 +359,7 @@ class Reader {
             throw refused(
               [...path, keyword],
               `must be at most ${MOST}: no answer is that long (got ${show(value)})`,
+              true,
             );
           }
           // No answer exceeds this maximum, so it is dropped.
