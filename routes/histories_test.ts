@@ -49,6 +49,18 @@ Deno.test("histories: content [], null, empty and absent beside calls are the sa
   ]);
 });
 
+Deno.test("histories: an image that a tool returned is a note in the prompt", async () => {
+  const call = made("a", "look");
+  const image = { type: "image_url", image_url: { url: "data:image/png;base64,AA==" } };
+  const content = [{ type: "text", text: "seen" }, image];
+  const turns = [ASK, { role: "assistant", content: null, tool_calls: [call] }];
+  const result = { role: "tool", tool_call_id: "a" };
+  await reads("/v1/chat/completions", [{ messages: [...turns, { ...result, content }] }], [
+    ...turns,
+    { ...result, content: "seen\n[image left out: this model reads text only]" },
+  ]);
+});
+
 Deno.test("histories: calls and results without ids are paired by order, results with a name by the name", async () => {
   const expected = [
     ASK,

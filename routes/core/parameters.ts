@@ -32,7 +32,7 @@ export const IGNORED = {
     ...["num_gpu", "main_gpu", "num_thread", "num_batch", "numa", "low_vram", "use_mmap", "use_mlock"],
     ...["f16_kv", "logits_all", "vocab_only", "embedding_only"],
   ],
-  "context shifting": ["num_keep", "n_keep", "n_discard"],
+  "context shifting and clearing": ["num_keep", "n_keep", "n_discard", "context_management"],
   "figures in answers": ["timings_per_token", "verbose", "include_obfuscation"],
   "images and sound": ["mm_processor_kwargs", "media_io_kwargs"],
   "tools that a provider runs": ["max_tool_calls"],

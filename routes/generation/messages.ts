@@ -11,20 +11,28 @@ import { jsonObject } from "./constraints.ts";
 /** Stands in the prompt for an image that a tool returned. */
 export const IMAGE_LEFT_OUT = "[image left out: this model reads text only]";
 
-const textPart = z.object({
+const IMAGE = "image_url";
+
+/** Also an image, which only the results of tools may have. */
+const part = z.object({
   type: z.string().openapi({ enum: ["text"] }),
   text: z.string().nullish().openapi({ type: "string" }),
 }).superRefine((part, ctx) => {
+  if (part.type === IMAGE) return;
   if (part.type !== "text") {
-    const type = JSON.stringify(part.type.slice(0, 60));
-    const message = `Unsupported content part of type ${type}: this model reads text only`;
-    refuse(ctx, ["type"], "unsupported_content", message);
+    refusePart(ctx, ["type"], part.type);
   } else if (typeof part.text !== "string") {
     refuse(ctx, ["text"], "missing_required_parameter", "A content part of type text needs the field text");
   }
 }).openapi({ required: ["type", "text"] });
 
-const content = z.union([z.string(), boundedArray(textPart, 0, LIMITS.contentParts)], {
+function refusePart(ctx: z.RefinementCtx, path: (string | number)[], type: string): void {
+  const shown = JSON.stringify(type.slice(0, 60));
+  const message = `Unsupported content part of type ${shown}: this model reads text only`;
+  refuse(ctx, path, "unsupported_content", message);
+}
+
+const content = z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
   error: "must be a text or an array of text parts",
 });
 
@@ -72,6 +80,10 @@ const chatMessage = z.object({
     refuse(ctx, [field], "missing_required_parameter", `A message of role ${role} needs ${field}`);
   };
   if (role === "function") needs("name");
+  if (role !== "tool" && role !== "function" && Array.isArray(message.content)) {
+    const at = message.content.findIndex(({ type }) => type === IMAGE);
+    if (at >= 0) refusePart(ctx, ["content", at, "type"], IMAGE);
+  }
   if (role !== "assistant") {
     needs("content");
     if (role !== "tool" && Array.isArray(message.content) && message.content.length === 0) {
@@ -230,7 +242,7 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
  */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
   return completed(messages.map(({ role, content, function_call, tool_calls, reasoning, ...others }) => {
-    const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
+    const text = Array.isArray(content) ? content.map(textOf).join("\n") : content ?? null;
     const named = { ...others, reasoning_content: others.reasoning_content ?? reasoning };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     const made = (function_call ? [{ function: function_call }] : tool_calls ?? []).map((call) => ({
@@ -245,4 +257,8 @@ export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] 
       content: text === null ? null : text.toWellFormed(),
     };
   }));
+}
+
+function textOf({ type, text }: z.output<typeof part>): string {
+  return type === IMAGE ? IMAGE_LEFT_OUT : text ?? "";
 }
