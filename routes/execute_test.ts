@@ -48,6 +48,23 @@ Deno.test("execute: passes priority and salt to the engine", async () => {
   assertEquals(engine.requests.map(({ cacheSalt }) => cacheSalt), ["salt", undefined]);
 });
 
+Deno.test("execute: a constraint is compiled in the turn of its sender, on every path", async () => {
+  const form = { response_format: { type: "json_object" } };
+  const schema = { type: "object" };
+  const bodies: Readonly<Record<string, object>> = {
+    "/v1/chat/completions": { ...chat, ...form },
+    "/v1/completions": { model: "demo", prompt: "a", ...form },
+    "/v1/responses": { model: "demo", input: "a", text: { format: { type: "json_object" } } },
+    "/v1/messages": { ...chat, max_tokens: 9, output_format: { type: "json_schema", schema } },
+  };
+  for (const [url, body] of Object.entries(bodies)) {
+    const engine = new FakeEngine();
+    const sender = { priority: "batch", cacheSalt: "salt" } as const;
+    await execute(engine, { url, body, ...sender });
+    assertEquals(engine.checks, [sender], url);
+  }
+});
+
 Deno.test("execute: refuses streams, unknown urls and deep values", async () => {
   const engine = new FakeEngine();
   const refuse = async (url: string, body: unknown) => {

@@ -238,6 +238,20 @@ Deno.test("keys: with keys every route needs one, and different keys share no ca
     );
     const salts = engine.requests.map(({ cacheSalt }) => cacheSalt);
     assert(salts[0] && salts[1] && salts[0] !== salts[1]);
+    const formed: [string, object][] = [
+      ["/apply-template", { messages, response_format: { type: "json_object" } }],
+      ["/completion", { prompt: "a", json_schema: {} }],
+      ["/api/chat", { model: "demo", messages, format: "json" }],
+      [
+        "/v1/messages/count_tokens",
+        { model: "demo", messages, output_format: { type: "json_schema", schema: {} } },
+      ],
+    ];
+    for (const [path, body] of formed) {
+      const response = await post(path, body, { headers: { authorization: `Bearer ${client.apiKey}` } });
+      assertEquals([response.status, await response.text()].at(0), 200, path);
+    }
+    assertEquals(engine.checks.map((sender) => sender?.cacheSalt), formed.map(() => salts[0]));
   });
 });
 

@@ -13,6 +13,7 @@ import {
   type InfillTokens,
   type PooledInfo,
   type RunningSequence,
+  type Sender,
   type TokenEvent,
   type Tokenizer,
   type TokenLogprob,
@@ -114,6 +115,8 @@ export class FakeEngine implements Engine {
   readonly #options:
     & Required<Omit<FakeEngineOptions, "trainedContext" | "failure" | "infill" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
+  /** The sender of every checked constraint, in order. */
+  readonly checks: (Sender | undefined)[] = [];
   /** Every embedding request, in order. */
   readonly embeds: EmbedRequest[] = [];
   readonly #cancelAll = new AbortController();
@@ -186,7 +189,8 @@ export class FakeEngine implements Engine {
     return Promise.resolve({ rows, usage: { promptTokens, cachedTokens: 0 } });
   }
 
-  checkConstraint(constraint: Constraint): Promise<void> {
+  checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
+    this.checks.push(sender);
     const refusal = this.#options.refuses?.(constraint);
     return refusal === undefined
       ? Promise.resolve()

@@ -1,5 +1,6 @@
 /** Fake grammars for tests: simple expressions over single bytes, strict about how matchers are used. */
 import {
+  type Asker,
   type Constraint,
   ConstraintError,
   type Grammar,
@@ -26,6 +27,8 @@ export class FakeGrammars implements Grammars {
   /** Number of open matchers. */
   open = 0;
   closed = false;
+  /** Who asked for each constraint. */
+  readonly askers: (Asker | undefined)[] = [];
   /** The number of masks in each call of `masks`. */
   readonly batches: number[] = [];
   /** Awaited before constraints are compiled, and before masks are returned. */
@@ -36,7 +39,8 @@ export class FakeGrammars implements Grammars {
 
   constructor(private readonly vocabulary: FakeVocabulary) {}
 
-  async compile(constraint: Constraint): Promise<Grammar> {
+  async compile(constraint: Constraint, asker?: Asker): Promise<Grammar> {
+    this.askers.push(asker);
     await this.compileGate();
     if (constraint.kind !== "regex" && constraint.kind !== "choice") {
       throw new ConstraintError(`Constraints of kind ${constraint.kind} are not supported`);

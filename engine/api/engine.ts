@@ -4,7 +4,7 @@ import type { Constraint } from "../grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "../tokenizer/types.ts";
 import type { EngineError } from "./errors.ts";
 import type { TokenEvent } from "./events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest } from "./request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "./request.ts";
 
 /**
  * States of an engine:
@@ -133,8 +133,11 @@ export interface Engine {
    * query and document separated by end tokens. Only the template can add control tokens. Throws as encodePrompt.
    */
   encodePair(query: string, document: string): number[];
-  /** Compiles a constraint before its requests. Throws EngineError invalid_constraint if no answer can meet it. */
-  checkConstraint(constraint: Constraint): Promise<void>;
+  /**
+   * Compiles a constraint before its requests, in the turn of their tenant and priority. Throws EngineError
+   * invalid_constraint if no answer can meet it.
+   */
+  checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
   /**
    * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
    * queue full) throws EngineError there.

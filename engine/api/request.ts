@@ -3,7 +3,20 @@ import type { Constraint } from "../grammar/types.ts";
 import type { Usage } from "./events.ts";
 import type { SamplingParams } from "./sampling.ts";
 
-export interface GenerateRequest {
+/** Who sends a request, and how urgent it is. */
+export interface Sender {
+  /** Interactive requests precede batch requests. Default "interactive". */
+  readonly priority?: "interactive" | "batch";
+  /**
+   * Names the tenant that sends the request. KV prefixes are shared only between requests with equal salt, and tenants
+   * share the engine by their weights.
+   */
+  readonly cacheSalt?: string;
+  /** The tenant's share of the engine relative to others'. Default 1. */
+  readonly weight?: number;
+}
+
+export interface GenerateRequest extends Sender {
   /** Token ids of the prompt, at least one. Requests for several answers to one prompt pass the same array. */
   readonly prompt: readonly number[];
   /**
@@ -26,26 +39,13 @@ export interface GenerateRequest {
   readonly logprobs?: number;
   /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
   readonly promptLogprobs?: boolean;
-  /** Interactive requests precede batch requests. Default "interactive". */
-  readonly priority?: "interactive" | "batch";
-  /**
-   * Names the tenant that sends the request. KV prefixes are shared only between requests with equal salt, and tenants
-   * share the engine by their weights.
-   */
-  readonly cacheSalt?: string;
-  /** The tenant's share of the engine relative to others'. Default 1. */
-  readonly weight?: number;
   readonly signal?: AbortSignal;
 }
 
 /** A request for one pooled row per text. */
-export interface EmbedRequest {
+export interface EmbedRequest extends Sender {
   /** Token ids of each text, at least one. */
   readonly inputs: readonly (readonly number[])[];
-  /** As in GenerateRequest. */
-  readonly priority?: "interactive" | "batch";
-  readonly cacheSalt?: string;
-  readonly weight?: number;
   readonly signal?: AbortSignal;
 }
 

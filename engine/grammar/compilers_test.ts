@@ -1,11 +1,12 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { settle } from "../../testing/engine.ts";
-import { Compilers } from "./compilers.ts";
+import { Compilers, compilers } from "./compilers.ts";
 import { fullTier } from "../../testing/tier.ts";
 import { openGguf } from "../gguf/reader.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { createGrammars } from "./grammars.ts";
+import { byteTokenizer } from "./testing.ts";
 import { CompilersBusy, type Constraint, ConstraintError } from "./types.ts";
 
 /** Compilers that run until they are ended by name. */
@@ -98,6 +99,20 @@ Deno.test("compilers: one tenant can queue a bounded number of constraints", asy
   for (const error of await Promise.all(refused)) assertEquals(error instanceof CompilersBusy, true);
   for (let i = 1; i < AT_ONCE - 1 + 64; i++) if (trial.started.includes(`${i}`)) await trial.end(`${i}`);
   await Promise.all(all);
+});
+
+Deno.test("compilers: a tenant that shares the constraint of a busy tenant does not share its refusal", async () => {
+  const grammars = createGrammars(byteTokenizer);
+  const { promise: end, resolve } = Promise.withResolvers<void>();
+  const busy = { tenant: "busy", batch: false };
+  const all = Array.from({ length: AT_ONCE - 1 + 64 }, () => compilers.run(busy, () => end, () => false));
+  const refused = assertRejects(() => grammars.compile(good(0), busy), CompilersBusy);
+  const again = assertRejects(() => grammars.compile(good(0), busy), CompilersBusy);
+  await grammars.compile(good(0), { tenant: "other", batch: false });
+  await Promise.all([refused, again]);
+  resolve();
+  await Promise.all(all);
+  grammars.close();
 });
 
 const VOCABULARIES = Deno.env.get("COMPY_VOCAB_DIR") ??

@@ -75,6 +75,8 @@ async function openLibrary(): Promise<GrammarLibrary> {
 }
 
 interface Kept {
+  /** The one who asked first. */
+  readonly asker: Asker;
   readonly compiled: Promise<CompiledGrammar>;
   bytes: number;
 }
@@ -122,13 +124,14 @@ class LibraryGrammars implements Grammars {
       this.#cache.delete(key);
       this.#cache.set(key, kept);
       return await kept.compiled.catch((error) => {
-        if (error instanceof CompilersBusy && asker.batch) return this.compile(constraint, asker);
+        const isOwn = kept.asker.tenant === asker.tenant && kept.asker.batch === asker.batch;
+        if (error instanceof CompilersBusy && !isOwn) return this.compile(constraint, asker);
         throw error;
       });
     }
     const refusal = this.#refusals.get(key);
     if (refusal) throw refusal;
-    const entry: Kept = { compiled: this.#loosening.compile(constraint, asker), bytes: 0 };
+    const entry: Kept = { asker, compiled: this.#loosening.compile(constraint, asker), bytes: 0 };
     this.#cache.set(key, entry);
     try {
       const grammar = await entry.compiled;

@@ -33,7 +33,7 @@ import {
 import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
 import { EngineError, wordingOf } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "../api/request.ts";
 
 /** setTimeout fires at once for longer delays. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -165,9 +165,9 @@ export class LlmEngine implements Engine {
     return encodeBounded(encode, this.#contexts, this.model.pooled?.encoder);
   }
 
-  async checkConstraint(constraint: Constraint): Promise<void> {
+  async checkConstraint(constraint: Constraint, { cacheSalt = "", priority }: Sender = {}): Promise<void> {
     if (this.#refusal) throw this.#refusal;
-    await this.#grammarOf(constraint, { tenant: "", batch: false });
+    await this.#grammarOf(constraint, { tenant: cacheSalt, batch: priority === "batch" });
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {

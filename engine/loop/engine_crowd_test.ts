@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { everyNth } from "../../testing/tier.ts";
-import { expectedTokens, GREEDY, promptOf, settle, startEngine } from "../../testing/engine.ts";
+import { expectedTokens, generate, GREEDY, promptOf, settle, startEngine } from "../../testing/engine.ts";
 import type { LlmEngine } from "./engine.ts";
 
 /** Returns a generator of whole numbers below a limit, the same for each seed. */
@@ -90,3 +90,15 @@ for (
     await engine.close();
   });
 }
+
+Deno.test("engine: constraints are compiled in the turn of their sender, in a check and in a request", async () => {
+  const { engine, grammars } = startEngine();
+  const constraint = { kind: "choice", choices: ["a"] } as const;
+  const sender = { cacheSalt: "tenant", priority: "batch" } as const;
+  await engine.checkConstraint(constraint, sender);
+  await generate(engine, { prompt: promptOf(3), constraint, ...sender });
+  await engine.checkConstraint(constraint);
+  const asker = { tenant: "tenant", batch: true };
+  assertEquals(grammars.askers, [asker, asker, { tenant: "", batch: false }]);
+  await engine.close();
+});

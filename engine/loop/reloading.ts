@@ -5,7 +5,7 @@ import { plus, type Summed, Totals } from "./totals.ts";
 import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
 import { EngineError, worded, wordingOf, type Words } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "../api/request.ts";
 import type { Constraint } from "../grammar/types.ts";
 
 export interface ReloadOptions {
@@ -112,14 +112,14 @@ export class ReloadingEngine implements Engine {
     return this.#inner.encodePair(query, document);
   }
 
-  async checkConstraint(constraint: Constraint): Promise<void> {
+  async checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
     const engine = await this.#open();
     try {
-      await engine.checkConstraint(constraint);
+      await engine.checkConstraint(constraint, sender);
     } catch (error) {
       // The engine was replaced during the check, so check again with the new one.
       if (engine === this.#inner || this.state !== "ready") throw error;
-      await this.checkConstraint(constraint);
+      await this.checkConstraint(constraint, sender);
     }
   }
 

@@ -19,7 +19,7 @@ export const countTokens = endpoint({
   answers: "Number of prompt tokens",
   errors: ANTHROPIC_ERRORS,
   refusals: MODEL_REFUSALS,
-}, ({ body, raw }, { models }) =>
+}, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    return { input_tokens: (await planOf(engine, body)).prompt.length };
+    return { input_tokens: (await planOf(engine, body, caller)).prompt.length };
   }));

@@ -30,7 +30,7 @@ export const messages = generation({
 
 /** Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
-  const plan = await planOf(engine, body);
+  const plan = await planOf(engine, body, options);
   const request = {
     ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),
     ...plan,

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, type Sender, withPauses } from "../../engine/mod.ts";
 import { type AskedForm, isGiven, jsonSchema } from "../generation/constraints.ts";
 import {
   boundedArray,
@@ -126,7 +126,7 @@ export function thoughtsOf({ thinking }: PromptBody): "none" | "shown" | "omitte
 /**
  * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
  */
-export async function planOf(engine: Engine, body: PromptBody): Promise<ChatPlan> {
+export async function planOf(engine: Engine, body: PromptBody, sender: Sender): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const { thinking } = body;
   const plan = await withPauses(() =>
@@ -139,6 +139,6 @@ export async function planOf(engine: Engine, body: PromptBody): Promise<ChatPlan
       continueFinal: continuesLast(body),
     })
   );
-  await checkForm(engine, plan.constraint, formsOf(body));
+  await checkForm(engine, plan.constraint, formsOf(body), sender);
   return plan;
 }

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, type Sender, withPauses } from "../../engine/mod.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "./constraints.ts";
 import { checkForm } from "./generation.ts";
@@ -67,7 +67,7 @@ export function chatForms(body: ChatBody): AskedForm[] {
 /**
  * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
  */
-export async function chatPlan(engine: Engine, body: ChatBody): Promise<ChatPlan> {
+export async function chatPlan(engine: Engine, body: ChatBody, sender: Sender): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const variables = body.chat_template_kwargs ?? {};
   const plan = await withPauses(() =>
@@ -80,6 +80,6 @@ export async function chatPlan(engine: Engine, body: ChatBody): Promise<ChatPlan
       continueFinal: continuesLast(body),
     })
   );
-  await checkForm(engine, plan.constraint, chatForms(body));
+  await checkForm(engine, plan.constraint, chatForms(body), sender);
   return plan;
 }

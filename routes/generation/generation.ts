@@ -6,6 +6,7 @@ import {
   type GenerateRequest,
   SAMPLING_SETTINGS,
   type SamplingParams,
+  type Sender,
   type Usage,
 } from "../../engine/mod.ts";
 import type { OwnedResponses } from "../../jobs/service/response_store.ts";
@@ -21,12 +22,7 @@ import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
 
 /** Options of a request that its sender decides outside the body. */
-export interface RunOptions {
-  readonly priority?: "interactive" | "batch";
-  /** Requests with different salts share no cached prompts. */
-  readonly cacheSalt?: string;
-  /** The sender's share of the engine relative to others'. Default 1. */
-  readonly weight?: number;
+export interface RunOptions extends Sender {
   /** Counts the request and its answers. */
   readonly account?: Account;
   /** Stored responses of the sender; undefined where none are stored. */
@@ -135,21 +131,26 @@ export async function checkForm(
   engine: Engine,
   constraint: Constraint | undefined,
   asked: readonly AskedForm[],
+  sender: Sender,
 ): Promise<void> {
   if (!constraint) return;
-  const whole = await refusalOf(engine, constraint);
+  const whole = await refusalOf(engine, constraint, sender);
   if (whole === undefined) return;
   for (const { constraint, param } of asked) {
-    const own = await refusalOf(engine, constraint);
+    const own = await refusalOf(engine, constraint, sender);
     if (own !== undefined) throw new ApiError(400, "invalid_constraint", own, { param });
   }
   throw new ApiError(400, "invalid_constraint", whole, { param: asked[0]?.param });
 }
 
 /** Returns why no answer can follow the constraint, or undefined. */
-async function refusalOf(engine: Engine, constraint: Constraint): Promise<string | undefined> {
+async function refusalOf(
+  engine: Engine,
+  constraint: Constraint,
+  { cacheSalt, priority }: Sender,
+): Promise<string | undefined> {
   try {
-    await engine.checkConstraint(constraint);
+    await engine.checkConstraint(constraint, { cacheSalt, priority });
   } catch (error) {
     if (error instanceof EngineError && error.code === "invalid_constraint") return error.message;
     throw error;

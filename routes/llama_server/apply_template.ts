@@ -19,9 +19,9 @@ export const applyTemplate = endpoint({
   answer,
   answers: "The prompt",
   refusals: MODEL_REFUSALS,
-}, ({ body, raw }, { models }) =>
+}, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    return { prompt: textOf(engine, (await chatPlan(engine, body)).prompt) };
+    return { prompt: textOf(engine, (await chatPlan(engine, body, caller)).prompt) };
   }));
 
 /** Returns a prompt's text, without a first token that the tokenizer adds to each text by itself. */

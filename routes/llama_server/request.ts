@@ -76,7 +76,7 @@ export async function prepareLlamaServer(
   prompt: { tokens: number[]; truncated: boolean },
 ): Promise<Prepared> {
   const [form] = formsOf(body);
-  await checkForm(engine, form?.constraint, form ? [form] : []);
+  await checkForm(engine, form?.constraint, form ? [form] : [], options);
   const seed = body.seed === -1 ? undefined : body.seed;
   const logit_bias = biasesOf(engine, body.logit_bias);
   const fields = { ...body, seed, logit_bias };

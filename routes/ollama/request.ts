@@ -82,7 +82,7 @@ export async function prepareAnswer(
   { forms, form }: { readonly forms: readonly AskedForm[]; readonly form: AnswerForm },
 ): Promise<Prepared> {
   const started = performance.now();
-  await checkForm(engine, plan.constraint, forms);
+  await checkForm(engine, plan.constraint, forms, runOptions);
   const request = {
     ...engineRequest(engine, generationOptions(body.options), runOptions),
     ...plan,

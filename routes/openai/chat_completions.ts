@@ -32,7 +32,7 @@ export const chatCompletions = generation({
 async function prepare(engine: Engine, body: ChatBody, options: RunOptions): Promise<Prepared> {
   const n = body.n ?? 1;
   const tools = toolsOf(body);
-  const plan = await chatPlan(engine, body);
+  const plan = await chatPlan(engine, body, options);
   const requests = answersTo({
     ...engineRequest(engine, body, options),
     ...plan,

@@ -97,7 +97,7 @@ export const completions = generation({
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const withLogprobs = typeof body.logprobs === "number";
   const form = formOf(body);
-  await checkForm(engine, form?.constraint, form ? [form] : []);
+  await checkForm(engine, form?.constraint, form ? [form] : [], options);
   const base = engineRequest(engine, body, options);
   const prompts = each(body.prompt);
   const requests = prompts.flatMap((prompt) => {

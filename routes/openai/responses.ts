@@ -185,7 +185,7 @@ export const responseTokens = endpoint({
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const { earlier, input } = await conversationOf(body, options);
   const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
-  await checkForm(engine, plan.constraint, formsOf(body));
+  await checkForm(engine, plan.constraint, formsOf(body), options);
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
   const asked = {
     ...engineRequest(engine, body, options),
