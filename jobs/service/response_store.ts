@@ -55,13 +55,21 @@ function timeOf(id: string): number {
   return parseInt(id.slice(5, 17), 16);
 }
 
+/** The stored responses of one owner. */
+interface Stock {
+  /** Bytes of each response by id, oldest first. */
+  readonly sizes: Map<string, number>;
+  /** Bytes that they occupy. */
+  taken: number;
+}
+
 /**
- * Stores responses for 30 days, within a bound of bytes: the oldest ones make room. Each is a file of JSON lines, so that
+ * Stores responses for 30 days, within a bound of bytes: the oldest ones of the owner with the most bytes make room, so
+ * that an owner cannot displace the responses of others. Each is a file of JSON lines, so that
  * reading and writing long ones never keeps the event loop busy, as a database in this thread would.
  */
 export class ResponseStore {
-  /** Bytes of each response by id, oldest first. */
-  readonly #sizes: Map<string, number>;
+  readonly #stocks = new Map<string, Stock>();
   readonly #maxBytes: number;
   readonly #now: () => number;
   readonly #openedAt: number;
@@ -71,11 +79,10 @@ export class ResponseStore {
 
   private constructor(
     private readonly shelf: Shelf,
-    sizes: readonly (readonly [string, number])[],
+    files: readonly StoredFile[],
     private readonly options: ResponseStoreOptions & { readonly maxBytes: number },
   ) {
-    this.#sizes = new Map(sizes);
-    for (const [, bytes] of sizes) this.#stored += shelf.taken(bytes);
+    for (const file of files) this.#add(file);
     this.#maxBytes = options.maxBytes;
     this.#now = options.now ?? steadyClock();
     this.#openedAt = this.#now();
@@ -84,8 +91,8 @@ export class ResponseStore {
   /** Opens the store in a folder, which is created if it is missing. */
   static async open(path: string, options: ResponseStoreOptions = {}): Promise<ResponseStore> {
     const { maxBytes = RESPONSE_BYTES.disk } = options;
-    const { shelf, sizes } = await openFolder(path);
-    const store = new ResponseStore(shelf, sizes, { ...options, maxBytes });
+    const { shelf, files } = await openFolder(path);
+    const store = new ResponseStore(shelf, files, { ...options, maxBytes });
     await store.dropOld();
     return store;
   }
@@ -102,16 +109,32 @@ export class ResponseStore {
     return {
       save: (id, response) => this.#save(owner, id, response),
       read: (id) => this.#read(owner, id),
-      remove: async (id) => await this.#read(owner, id) !== undefined && await this.#drop(id),
+      remove: async (id) => await this.#read(owner, id) !== undefined && await this.#drop(owner, id),
     };
   }
 
-  /** Removes responses that are too old, and the oldest ones while there are too many bytes. */
+  /** Removes responses that are too old, and others while there are too many bytes. */
   async dropOld(): Promise<void> {
-    for (const id of this.#sizes.keys()) {
-      if (this.#stored <= this.#maxBytes && !this.#isOld(id)) return;
-      await this.#drop(id);
+    for (const [owner, { sizes }] of this.#stocks) {
+      for (const id of sizes.keys()) {
+        if (!this.#isOld(id)) break;
+        await this.#drop(owner, id);
+      }
     }
+    while (this.#stored > this.#maxBytes) {
+      const [owner, { sizes }] = [...this.#stocks].reduce((one, other) =>
+        other[1].taken > one[1].taken ? other : one
+      );
+      await this.#drop(owner, sizes.keys().next().value!);
+    }
+  }
+
+  #add({ owner, id, bytes }: StoredFile): void {
+    const stock = this.#stocks.get(owner) ?? { sizes: new Map(), taken: 0 };
+    this.#stocks.set(owner, stock);
+    stock.sizes.set(id, bytes);
+    stock.taken += this.shelf.taken(bytes);
+    this.#stored += this.shelf.taken(bytes);
   }
 
   /** The age of a response from before the clock was set is unknown; it counts from the start of this process. */
@@ -127,12 +150,12 @@ export class ResponseStore {
       if (taken > this.#maxBytes) {
         throw new Error(`it takes ${taken} bytes, and all together may take ${this.#maxBytes}`);
       }
-      await this.shelf.write(fileName(id, bytes.length), bytes);
-      this.#sizes.set(id, bytes.length);
-      this.#stored += taken;
+      const file = { owner, id, bytes: bytes.length };
+      await this.shelf.write(fileName(file), bytes);
+      this.#add(file);
       this.#isFailing = false;
       await this.dropOld();
-      return true;
+      return this.#stocks.get(owner)?.sizes.has(id) ?? false;
     } catch (error) {
       const { what, cause } = reasonOf(error);
       const message = `Responses cannot be stored, so no request can continue them: ${what}`;
@@ -143,27 +166,30 @@ export class ResponseStore {
   }
 
   async #read(owner: string, id: string) {
-    const size = this.#sizes.get(id);
+    const size = this.#stocks.get(owner)?.sizes.get(id);
     if (size === undefined || this.#isOld(id)) return undefined;
     try {
-      const bytes = await this.shelf.read(fileName(id, size));
+      const bytes = await this.shelf.read(fileName({ owner, id, bytes: size }));
       const response = await decode(owner, bytes);
       return response && { ...response, bytes: size };
     } catch (error) {
       // The file was removed meanwhile, or a power failure truncated it.
-      if (this.#sizes.has(id)) {
+      if (this.#stocks.get(owner)?.sizes.has(id)) {
         this.options.report?.(new Error(`Response ${id} cannot be read`, { cause: error }));
       }
       return undefined;
     }
   }
 
-  async #drop(id: string): Promise<boolean> {
-    const size = this.#sizes.get(id);
-    if (size === undefined) return false;
-    this.#sizes.delete(id);
-    this.#stored -= this.shelf.taken(size);
-    await this.shelf.remove(fileName(id, size));
+  async #drop(owner: string, id: string): Promise<boolean> {
+    const stock = this.#stocks.get(owner);
+    const bytes = stock?.sizes.get(id);
+    if (stock === undefined || bytes === undefined) return false;
+    stock.sizes.delete(id);
+    if (stock.sizes.size === 0) this.#stocks.delete(owner);
+    stock.taken -= this.shelf.taken(bytes);
+    this.#stored -= this.shelf.taken(bytes);
+    await this.shelf.remove(fileName({ owner, id, bytes }));
     return true;
   }
 }
@@ -204,12 +230,18 @@ async function decode(owner: string, bytes: Uint8Array): Promise<StoredResponse 
   return { previous, head, input: items.slice(0, inputs), output: items.slice(inputs) };
 }
 
-/** A file's name contains its size, so one listing of the folder gives the names and sizes of all files. */
-function fileName(id: string, bytes: number): string {
-  return `${id}.${bytes}`;
+interface StoredFile {
+  readonly owner: string;
+  readonly id: string;
+  readonly bytes: number;
 }
 
-const FILE = /^(resp_[0-9a-f]{32})\.(\d{1,12})$/;
+/** One listing of the folder tells the owners and sizes of all files, because the names have them. */
+function fileName({ owner, id, bytes }: StoredFile): string {
+  return `${id}.${owner}.${bytes}`;
+}
+
+const FILE = /^(resp_[0-9a-f]{32})\.([0-9a-f]*)\.(\d{1,12})$/;
 
 /** A place that keeps the bytes of stored responses. */
 interface Shelf {
@@ -246,13 +278,13 @@ class Memory implements Shelf {
 async function openFolder(path: string) {
   await Deno.mkdir(path, { recursive: true, mode: 0o700 });
   const shelf = new Folder(path);
-  const sizes: [string, number][] = [];
+  const files: StoredFile[] = [];
   for await (const { name } of Deno.readDir(path)) {
-    const [, id, bytes] = FILE.exec(name) ?? [];
-    if (id !== undefined) sizes.push([id, Number(bytes)]);
+    const [, id, owner, bytes] = FILE.exec(name) ?? [];
+    if (id !== undefined) files.push({ owner, id, bytes: Number(bytes) });
     else if (name.endsWith(PARTIAL)) await shelf.remove(name); // of a process that was killed
   }
-  return { shelf, sizes: sizes.sort(([one], [other]) => one < other ? -1 : 1) };
+  return { shelf, files: files.sort((one, other) => one.id < other.id ? -1 : 1) };
 }
 
 const PARTIAL = ".partial";

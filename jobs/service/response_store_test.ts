@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import process from "node:process";
-import { ResponseStore } from "./response_store.ts";
+import { newResponseId, ResponseStore } from "./response_store.ts";
 
 async function inFolder(test: (path: string) => Promise<void>): Promise<void> {
   const path = await Deno.makeTempDir({ prefix: "responses-" });
@@ -36,6 +36,25 @@ Deno.test("ResponseStore: drops the oldest beyond its bytes, and all after 30 da
     assertEquals(await kept(store), [false, false, false, false, false]);
     await store.dropOld();
     assertEquals((await Array.fromAsync(Deno.readDir(path))).length, 0);
+  });
+});
+
+Deno.test("ResponseStore: an owner's many responses displace its own, not those of another owner", async () => {
+  await inFolder(async (path) => {
+    const options = { maxBytes: 4 * 4096 };
+    const response = { previous: null, head: {}, input: [], output: [] };
+    const ids = Array.from({ length: 8 }, (_, i) => newResponseId(Date.now() + i));
+    const stores = [await ResponseStore.open(path, options), ResponseStore.inMemory({ maxBytes: 4 * 56 })];
+    for (const store of stores) {
+      for (const [i, id] of ids.entries()) assert(await store.of(i < 2 ? "aa" : "bb")!.save(id, response));
+    }
+    for (const store of [...stores, await ResponseStore.open(path, options)]) {
+      const kept = await Promise.all(ids.map(async (id, i) => {
+        assertEquals(await store.of(i < 2 ? "bb" : "aa")!.read(id), undefined);
+        return await store.of(i < 2 ? "aa" : "bb")!.read(id) !== undefined;
+      }));
+      assertEquals(kept, [true, true, false, false, false, false, true, true]);
+    }
   });
 });
 
