@@ -22,14 +22,16 @@ const PAUSE_MS = 50;
 export class Compilers {
   readonly #running = new Set<Asker>();
   readonly #waiting = new Set<Waiting>();
+  /** Running ones for which the library was busy. */
+  readonly #stalled = new Set<Asker>();
   /** Milliseconds that the compilers of tenants with running or waiting ones took. */
   readonly #used = new Map<string, number>();
 
   constructor(private readonly waitMs = WAIT_MS) {}
 
   /**
-   * Runs `compile` when it is the asker's turn, and again while the library is busy. `isBusy` recognizes the library's
-   * error. Throws CompilersBusy if a request that is not of a batch waits too long, or too many of its tenant wait.
+   * Runs `compile` when it is the asker's turn, and again while the library is busy, the tenant that used least first.
+   * `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not of a batch waits too long, or too many of its tenant wait.
    */
   async run<T>(asker: Asker, compile: () => Promise<T>, isBusy: (error: unknown) => boolean): Promise<T> {
     const until = asker.batch ? Infinity : performance.now() + this.waitMs;
@@ -38,15 +40,19 @@ export class Compilers {
     const start = performance.now();
     try {
       for (;;) {
-        try {
-          return await compile();
-        } catch (error) {
-          if (!isBusy(error)) throw error;
-          if (performance.now() > until) throw new CompilersBusy();
+        if (![...this.#stalled].some((other) => this.#compare(other, turn) < 0)) {
+          try {
+            return await compile();
+          } catch (error) {
+            if (!isBusy(error)) throw error;
+            this.#stalled.add(turn);
+          }
         }
+        if (performance.now() > until) throw new CompilersBusy();
         await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       }
     } finally {
+      this.#stalled.delete(turn);
       this.#ended(turn, performance.now() - start);
     }
   }
@@ -87,11 +93,16 @@ export class Compilers {
     for (const other of this.#used.keys()) if (!active.has(other)) this.#used.delete(other);
   }
 
-  /** Returns the next of the waiting ones that may start: not of a batch, of the tenant that used least, the earliest. */
+  /** Returns the earliest of the most urgent waiting ones that may start. */
   #next(): Waiting | undefined {
-    const used = ({ asker }: Waiting) => this.#used.get(asker.tenant) ?? 0;
     return [...this.#waiting].filter(({ asker }) => this.#mayStart(asker))
-      .toSorted((a, b) => Number(a.asker.batch) - Number(b.asker.batch) || used(a) - used(b))[0];
+      .toSorted((one, other) => this.#compare(one.asker, other.asker))[0];
+  }
+
+  /** Compares by urgency: batches come last, and the tenant that used least comes first. */
+  #compare(one: Asker, other: Asker): number {
+    const used = ({ tenant }: Asker) => this.#used.get(tenant) ?? 0;
+    return Number(one.batch) - Number(other.batch) || used(one) - used(other);
   }
 
   #mayStart({ tenant, batch }: Asker): boolean {
