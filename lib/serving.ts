@@ -11,12 +11,11 @@ import { BatchService, type ServiceOptions } from "../jobs/service/service.ts";
 import { type AppOptions, createApp, ringOf } from "../routes/app.ts";
 import type { KeyRing } from "../routes/access/keys.ts";
 import { type HttpServer, listenHttp } from "../routes/serve.ts";
-import type { ParameterOptions } from "../routes/core/parameters.ts";
 import { Metrics } from "../routes/metrics/metrics.ts";
 import { settledWithin } from "../routes/core/settled.ts";
 import { because, CompyError, needDeno } from "./errors.ts";
 import { linesInFlight } from "../jobs/setup.ts";
-import { answerLines, identities, LINE_LIMITS } from "./batch/lines.ts";
+import { answerLines, identities, LINE_LIMITS, type LineOptions } from "./batch/lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server_types.ts";
@@ -61,7 +60,7 @@ export interface BatchHost extends
     ServiceOptions,
     "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes" | "responseBytes"
   >,
-  ParameterOptions {
+  Pick<LineOptions, "strictParameters" | "warn" | "weightOf"> {
   readonly path: string;
   /** Lines of a batch in flight; by default as many as suit `sequences`. */
   readonly lines?: number;
@@ -74,15 +73,22 @@ export interface BatchHost extends
 /** Opens the folder's batch service, which resumes unfinished batches. */
 export async function openBatches(
   models: Models,
-  { metrics, strictParameters, warn, sequences, lines = linesInFlight(sequences).parallel, ...host }:
-    BatchHost,
+  {
+    metrics,
+    strictParameters,
+    warn,
+    weightOf,
+    sequences,
+    lines = linesInFlight(sequences).parallel,
+    ...host
+  }: BatchHost,
 ): Promise<BatchService> {
   try {
     return await BatchService.open({
       ...host,
       parallel: lines,
       lineLimits: LINE_LIMITS,
-      execute: answerLines(models, { account: metrics.ofBatches, strictParameters, warn }),
+      execute: answerLines(models, { account: metrics.ofBatches, strictParameters, warn, weightOf }),
     });
   } catch (error) {
     const what = `Cannot keep files and batches in "${host.path}"`;

@@ -125,6 +125,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     report: onError,
     strictParameters: options.strictParameters,
     warn: options.warn,
+    weightOf: (owner) => options.apiKeys.weightOf(owner),
   });
   const server = listening(
     settings.values,

@@ -63,15 +63,20 @@ export function refuseUnsupported(engine: LineEngine): LineEngine {
   };
 }
 
+/** Options of all lines. */
+export interface LineOptions extends Pick<ExecuteRequest, "account" | "strictParameters" | "warn"> {
+  /** Returns an owner's share of the engine relative to others'. */
+  readonly weightOf?: (owner: string) => number;
+}
+
 /**
  * Returns a function that answers batch lines, each with the model that it names. The model stays loaded
  * meanwhile. A line waits while its model loads (see whenReady). It does not wait for a model that can never
- * be loaded, because it would block the other lines of the file. `shared` holds
- * options of all lines.
+ * be loaded, because it would block the other lines of the file.
  */
 export function answerLines(
   models: Models,
-  shared: Pick<ExecuteRequest, "account" | "strictParameters" | "warn"> = {},
+  { weightOf, ...shared }: LineOptions = {},
 ): Execute {
   const byEngine = new WeakMap<Engine, Execute>();
   const answererOf = (engine: Engine) => {
@@ -81,8 +86,11 @@ export function answerLines(
     const held: ModelUser = { use: () => Promise.resolve({ engine, release: () => {} }) };
     const made = whenReady(
       engine,
-      (request: LineRequest) =>
-        execute(held, { ...request, cacheSalt: request.owner || undefined, ...shared }),
+      (request: LineRequest) => {
+        const { owner = "" } = request;
+        const sender = { cacheSalt: owner || undefined, weight: weightOf?.(owner) };
+        return execute(held, { ...request, ...sender, ...shared });
+      },
     );
     byEngine.set(engine, made);
     return made;

@@ -72,6 +72,11 @@ export class KeyRing {
     this.#entries = entries;
   }
 
+  /** Returns an owner's share of the engine relative to others'. */
+  weightOf(owner: string): number {
+    return this.#entries.find(({ caller }) => caller.owner === owner)?.caller.weight ?? 1;
+  }
+
   /** Returns the caller that a key belongs to, or undefined for a wrong key. */
   admit(key: string): Caller | undefined {
     const given = sha256(key);

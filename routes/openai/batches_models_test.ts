@@ -1,8 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { answerLines, identities } from "../../lib/batch/lines.ts";
-import { ModelRefused } from "../../engine/mod.ts";
+import { loadedModels, ModelRefused } from "../../engine/mod.ts";
 import { testPool, type TestPoolOptions } from "../../engine/models/testing.ts";
+import { digestOf, KeyRing } from "../access/keys.ts";
+import { FakeEngine } from "../testing.ts";
 import {
   chatLine,
   createBatch,
@@ -59,6 +61,18 @@ Deno.test("batches: the named model answers each line, one model after the other
       assertEquals(loadsOf(log), 3, `${log}`);
     })
   );
+});
+
+Deno.test("batches: lines have the weight of their owner's key", async () => {
+  const ring = new KeyRing([], [{ name: "a", digest: digestOf("1"), weight: 3 }]);
+  const engine = new FakeEngine();
+  const answer = answerLines(loadedModels([engine]), { weightOf: (owner) => ring.weightOf(owner) });
+  const body = { messages: [{ role: "user", content: "Hi" }] };
+  const line = { url: "/v1/chat/completions", body, priority: "batch" } as const;
+  for (const owner of [ring.admit("1")!.owner, "gone"]) {
+    await answer({ ...line, owner, signal: new AbortController().signal });
+  }
+  assertEquals(engine.requests.map(({ weight }) => weight), [3, 1]);
 });
 
 Deno.test("batches: two models with room for one both finish, with few loads", async () => {
