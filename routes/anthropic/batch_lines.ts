@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { concat } from "@std/bytes/concat.js";
 import { bodyChunks, checkMediaType } from "../core/body.ts";
+import type { BodyHold } from "../core/body_budget.ts";
 import { check } from "../core/check.ts";
 import type { ConnectionLimits } from "../core/context.ts";
 import { ApiError } from "../core/errors.ts";
@@ -31,11 +32,15 @@ const entry = z.object({ custom_id: customId, params: z.looseObject({}) });
 
 const encoder = new TextEncoder();
 
-/** Writes a line for each request of the body while it arrives. Returns the number of lines. Throws ApiError. */
+/**
+ * Writes a line for each request of the body while it arrives. `hold` counts the bytes of a request that has not ended.
+ * Returns the number of lines. Throws ApiError.
+ */
 export async function writeBatchLines(
   request: Request,
   limits: ConnectionLimits,
   sink: Sink,
+  hold: BodyHold,
 ): Promise<number> {
   checkMediaType(request);
   const { bodyBytes, uploadBytes, bodyMs, bodyBytesPerSecond } = limits;
@@ -43,6 +48,7 @@ export async function writeBatchLines(
   const splitter = new RequestSplitter({ requestBytes: bodyBytes, requests: MAX_REQUESTS });
   const places = new Map<string, number>();
   let turn = performance.now();
+  let held = 0;
   for await (const chunk of bodyChunks(request, Math.min(MAX_BODY_BYTES, uploadBytes), allowedMs)) {
     const lines: Uint8Array[] = [];
     for (const bytes of splitter.add(chunk)) {
@@ -51,7 +57,13 @@ export async function writeBatchLines(
       await new Promise((resolve) => setTimeout(resolve));
       turn = performance.now();
     }
-    if (lines.length > 0) await sink.write(concat(lines));
+    if (lines.length > 0) {
+      hold.release();
+      held = 0;
+      await sink.write(concat(lines));
+    }
+    await hold.take(splitter.keptBytes - held);
+    held = splitter.keptBytes;
   }
   splitter.end();
   return splitter.count;

@@ -76,11 +76,11 @@ const create = endpoint({
     429: "Too many files are being uploaded",
     507: "No room for the batch on the disk",
   },
-}, async ({ raw, owner }, context) => {
+}, async ({ raw, owner, hold }, context) => {
   const service = storage(context);
   const sink = await service.beginUpload();
   try {
-    const total = await writeBatchLines(raw, context.limits, sink);
+    const total = await writeBatchLines(raw, context.limits, sink, hold);
     const file = await service.addFile(owner, sink, {
       filename: "message_batch.jsonl",
       keepSeconds: KEPT_SECONDS,
@@ -101,6 +101,7 @@ const create = endpoint({
       throw error;
     }
   } finally {
+    hold.release();
     await sink.discard();
   }
 });

@@ -250,3 +250,29 @@ Deno.test("message batches: wrong bodies are refused in Anthropic's shape, and l
     })
   );
 });
+
+Deno.test("message batches: requests that do not end share the memory of all bodies that are arriving", async () => {
+  const start = `{"requests":[{"custom_id":"a","params":{"x":"${"a".repeat(60 * 1024)}`;
+  await inDataFolder((path) =>
+    withMessageBatches(path, { limits: { bodiesBytes: 140 * 1024, bodiesMs: 20 } }, async (_, { base }) => {
+      // What the first ones held is free again for the others.
+      for (let round = 0; round < 2; round++) {
+        const cut = new AbortController();
+        const statuses: (number | undefined)[] = [];
+        const all = Array.from({ length: 4 }, async () => {
+          const body = new ReadableStream({
+            start: (sink) => sink.enqueue(new TextEncoder().encode(start)),
+          });
+          const headers = { "content-type": "application/json" };
+          const init = { method: "POST", headers, body, signal: cut.signal };
+          const response = await fetch(`${base}/v1/messages/batches`, init).catch(() => undefined);
+          await response?.body?.cancel();
+          if (statuses.push(response?.status) === 3) cut.abort();
+        });
+        await Promise.all(all);
+        assertEquals(statuses, [429, 429, 429, undefined]);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    })
+  );
+});

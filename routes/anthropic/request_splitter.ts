@@ -34,6 +34,11 @@ export class RequestSplitter {
 
   constructor(private readonly limits: SplitterLimits) {}
 
+  /** Bytes of a request that has not ended. */
+  get keptBytes(): number {
+    return this.#requestBytes;
+  }
+
   /** Yields the requests that end in this part of the body; each is valid until the next one. */
   *add(bytes: Uint8Array): Generator<Uint8Array> {
     let start = 0;

@@ -3,6 +3,7 @@ import type { Context } from "hono";
 import { retryAfter } from "../generation/answers.ts";
 import type { Account } from "../access/account.ts";
 import { readJson } from "./body.ts";
+import type { BodyHold } from "./body_budget.ts";
 import type { Caller } from "../access/caller.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
@@ -26,6 +27,8 @@ export interface Incoming<Params, Query, Body> {
   readonly account: Account;
   /** Owner of the files and batches that the request can see: the caller. */
   readonly owner: string;
+  /** Counts the memory of a body that the handler reads itself. */
+  readonly hold: BodyHold;
 }
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
@@ -125,6 +128,7 @@ export function endpoint<
         caller: c.get("caller"),
         account: c.get("record"),
         owner: c.get("caller").owner,
+        hold: context.bodies.hold(senderOf(c)),
       };
       const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
       // Use the context, so that headers set there are sent too.
