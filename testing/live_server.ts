@@ -17,6 +17,8 @@ export interface LiveServer {
   idle(): Promise<void>;
   /** Number of open file descriptors; Linux only. */
   descriptors(): Promise<number>;
+  /** Resident memory in bytes; Linux only. */
+  resident(): Promise<number>;
 }
 
 /** A server's end: its exit code (undefined after a kill), and its output after the line about the model. */
@@ -121,6 +123,11 @@ function serverAt(url: string, pid: number): LiveServer {
     const { stdout } = await new Deno.Command("ls", { args: [`/proc/${pid}/fd`] }).output();
     return new TextDecoder().decode(stdout).trimEnd().split("\n").length;
   }
+  async function resident(): Promise<number> {
+    // Deno reads no file of /proc of another process.
+    const { stdout } = await new Deno.Command("cat", { args: [`/proc/${pid}/status`] }).output();
+    return 1024 * Number(/^VmRSS:\s+(\d+) kB$/m.exec(new TextDecoder().decode(stdout))![1]);
+  }
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "unused", maxRetries: 0 });
-  return { url, client, post, metric, idle, descriptors };
+  return { url, client, post, metric, idle, descriptors, resident };
 }

@@ -15,7 +15,7 @@ import { isFullTier } from "../../testing/tier.ts";
 
 /*
  * Every fault hits a small job at every file system call; the job runs again until it is done. The output must equal that of an
- * undisturbed run. The campaign is deno task batch:torture.
+ * undisturbed run. The campaign is `deno task storms --only disk-faults`.
  */
 
 Deno.test("batch: an undisturbed job answers each line once, in input order", () => {

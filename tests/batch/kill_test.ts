@@ -4,7 +4,7 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Kills processes that run a batch job, and compares with an undisturbed run. The campaign is deno task batch:torture. */
+/* Kills processes that run a batch job, and compares with an undisturbed run. The campaign is `deno task storms`. */
 
 Deno.test("batch: output equals that of an undisturbed run after kill -9 at random moments", async () => {
   const random = seeded(testSeed());

@@ -5,7 +5,7 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Faults at every file system call of a retry. The campaign is deno task batch:torture --retry-seeds. */
+/* Faults at every file system call of a retry. The campaign is `deno task storms --only retry-disk-faults`. */
 
 Deno.test("batch retry: faults at any call keep good answers and ask each failed line once", async () => {
   const came = { "done": 0, "done after a failed sync": 0, "failed for good": 0 };

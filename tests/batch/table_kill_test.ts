@@ -4,7 +4,7 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Kills processes that answer the rows of a Parquet file. The campaign is deno task batch:torture --table-kills. */
+/* Kills processes that answer the rows of a Parquet file. The campaign is `deno task storms --only table-kills`. */
 
 fullTier.test("batch of a table: output equals that of an undisturbed run after kill -9 at random moments and points", async () => {
   const random = seeded(testSeed());

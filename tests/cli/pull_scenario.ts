@@ -5,7 +5,7 @@ import { sha256, testModel } from "../../hub/testing_models.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Pulls models through a hub with every fault (`deno task pull:torture`). Each downloaded file is compared with the hub's, and the
+ * Pulls models through a hub with every fault (`deno task storms --only pulls`). Each downloaded file is compared with the hub's, and the
  * downloaded bytes with its size.
  */
 

@@ -4,8 +4,8 @@ import { answer, openAll, PROMPTS, writeModels } from "./prompt_cache_models.ts"
 import { Random } from "../../testing/random.ts";
 
 /**
- * Kills processes that write the prompt cache (`deno task cache:torture`). Answers must be correct, starts must succeed, and the folder must
- * stay within its limit.
+ * Kills processes that write the prompt cache (`deno task storms --only cache-kills`). Answers must be correct, starts must
+ * succeed, and the folder must stay within its limit.
  */
 
 /** The child's output for one answer. */

@@ -11,7 +11,7 @@ import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
  * Compares a constantly disturbed batch job over NATS with an undisturbed one, byte for byte. It has three workers on loopback and a real
- * nats-server. The disturbances are spread evenly over the job's lines (`deno task batch:torture:nats`).
+ * nats-server. The disturbances are spread evenly over the job's lines (`deno task storms --only nats`).
  */
 
 const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));

@@ -3,7 +3,7 @@ import { storm } from "./connection_storm.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The campaign is `deno task serve:torture`. */
+/* The campaign is `deno task storms --only bad-connections`. */
 
 fullTier.test({
   name: "server: well-behaved clients lose nothing in storms of bad ones with 256 file descriptors",

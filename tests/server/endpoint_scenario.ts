@@ -3,8 +3,9 @@ import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Disconnects, many concurrent streams, and SIGTERM, over all endpoints (`deno task serve:endpoints`). Every complete answer must equal the
- * answer alone, and all resources must be freed. The suite runs a few calls (endpoint_campaign_test.ts).
+ * Disconnects, many concurrent streams, and SIGTERM, over all endpoints (`deno task storms --only disconnects,streams,sigterms`).
+ * Every complete answer must equal the answer alone, and all resources must be freed. The suite runs a few calls
+ * (endpoint_campaign_test.ts).
  */
 
 /** Number of different calls, over all endpoints. */

@@ -71,7 +71,7 @@ const FORBIDDEN: [file: string, target: string][] = [
   ["ffi/library.ts", "engine/mod.ts"],
   ["cli/serve/serve.ts", "testing/engine.ts"],
   ["engine/load/load.ts", "convert/convert.ts"],
-  ["tests/cli/cli_test.ts", "tests/campaigns/batch/batch_torture.ts"],
+  ["tests/cli/cli_test.ts", "tests/campaigns/storms_campaign.ts"],
   ["tests/cli/cli_test.ts", "lab/peers.ts"],
 ];
 

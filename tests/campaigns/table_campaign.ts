@@ -5,11 +5,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
-import { diskStorage } from "../../../jobs/journal/storage.ts";
-import { renderParquet } from "../../../tables/parquet_write.ts";
-import { openTable } from "../../../tables/open.ts";
-import { seeded } from "../../batch/sim_storage.ts";
-import { say } from "../../../testing/campaign.ts";
+import { diskStorage } from "../../jobs/journal/storage.ts";
+import { renderParquet } from "../../tables/parquet_write.ts";
+import { openTable } from "../../tables/open.ts";
+import { seeded } from "../batch/sim_storage.ts";
+import { say } from "../../testing/campaign.ts";
 
 const HELP =
   `Kill a batch of the rows of a Parquet file over and over, and compare its output with an undisturbed one.
@@ -21,7 +21,7 @@ Usage: deno task batch:tables [--rows N] [--kills N] [--seed N]
   --seed N    what chance begins with (default 1)
 `;
 
-const ROOT = fromFileUrl(new URL("../../..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const QUESTION = [
   "--prompt",
   "Say something about {topic}, number {n}.",
