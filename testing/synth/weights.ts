@@ -137,10 +137,16 @@ const FORMAT_FACTS: {
 /** Returns `count` values of a type in float64. */
 export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
   const { elements, bytes: size } = layoutOf(type);
-  return Float64Array.from({ length: count }, (_, i) => {
-    const at = bytes.byteOffset + Math.floor(i / elements) * size;
-    return FORMAT_FACTS[type].value!(new DataView(bytes.buffer, at, size), i % elements);
-  });
+  if (type === "F32") return Float64Array.from(new Float32Array(bytes.slice(0, count * size).buffer));
+  if (type === "F16") return Float64Array.from(new Float16Array(bytes.slice(0, count * size).buffer));
+  const value = FORMAT_FACTS[type].value!;
+  const values = new Float64Array(count);
+  for (let first = 0; first < count; first += elements) {
+    const block = new DataView(bytes.buffer, bytes.byteOffset + first / elements * size, size);
+    const end = Math.min(count, first + elements);
+    for (let i = first; i < end; i++) values[i] = value(block, i - first);
+  }
+  return values;
 }
 
 const SIGMA = 0.02;
