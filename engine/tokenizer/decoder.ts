@@ -1,3 +1,4 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import { bytesOfCodes } from "./byte_codes.ts";
 import { BLANK_MARK } from "./spm.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
@@ -45,11 +46,18 @@ export class Decoder {
   }
 
   /** Returns the text of all tokens, equal to `stream`'s output. */
-  decode(tokens: Iterable<number>, options: DecodeOptions): string {
+  *decode(tokens: Iterable<number>, options: DecodeOptions): Paced<string> {
     const bytesOf = this.#reader(options);
-    const parts: Uint8Array[] = [];
-    for (const token of tokens) parts.push(bytesOf(token));
-    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(concat(parts));
+    const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    let text = "";
+    let parts: Uint8Array[] = [];
+    for (const token of tokens) {
+      if (parts.push(bytesOf(token)) < STEPS_PER_OFFER) continue;
+      text += decoder.decode(concat(parts), { stream: true });
+      parts = [];
+      yield;
+    }
+    return text + decoder.decode(concat(parts));
   }
 
   stream(options: DecodeOptions): StreamDecoder {

@@ -1,3 +1,4 @@
+import type { Paced } from "../pacing/pauses.ts";
 import { quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
 import type { VocabularyTables } from "../gguf/vocabulary.ts";
@@ -17,7 +18,7 @@ import { WordPieceEncoder } from "./word_piece.ts";
  * tokens.
  */
 export interface Encoder {
-  encode(text: string, tokens: number[], atMost: number): void;
+  encode(text: string, tokens: number[], atMost: number): Paced<void>;
 }
 
 /** The parts of a tokenizer. */

@@ -1,4 +1,6 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import { pairsOf } from "./bpe.ts";
+import { appendAll, symbolsOf } from "./long_pieces.ts";
 import { mergePairs } from "./merge.ts";
 import type { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./split/piece_cache.ts";
@@ -35,50 +37,56 @@ export class MarkedBpeEncoder {
    * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
    * tokens.
    */
-  encode(text: string, tokens: number[], atMost: number): void {
-    if (this.preTokenizer.spelling === "words") return this.#encodeWords(text, tokens, atMost);
+  *encode(text: string, tokens: number[], atMost: number): Paced<void> {
+    if (this.preTokenizer.spelling === "words") return yield* this.#encodeWords(text, tokens, atMost);
     const marked = text.replaceAll(" ", BLANK_MARK);
     let start = 0;
-    for (const stop of splitText(this.preTokenizer.stages, marked)) {
+    let pieces = 0;
+    for (const stop of yield* splitText(this.preTokenizer.stages, marked)) {
       while (start < stop) {
+        if (++pieces % STEPS_PER_OFFER === 0) yield;
         const end = this.#wordsApart ? Math.min(stop, wordEnd(marked, start)) : stop;
-        this.#append(marked.slice(start, end), tokens);
+        yield* this.#append(marked.slice(start, end), tokens);
         if (tokens.length > atMost) return;
         start = end;
       }
     }
   }
 
-  #encodeWords(text: string, tokens: number[], atMost: number): void {
+  *#encodeWords(text: string, tokens: number[], atMost: number): Paced<void> {
+    let pieces = 0;
     let start = runOf(SPACE, text, 0, text.length);
     while (start < text.length && tokens.length <= atMost) {
+      if (++pieces % STEPS_PER_OFFER === 0) yield;
       const end = runWithout(SPACE, text, start, text.length);
       const word = text.slice(start, end);
-      this.#append(this.preTokenizer.lowercase ? small(word) : word, tokens);
+      yield* this.#append(this.preTokenizer.lowercase ? small(word) : word, tokens);
       start = runOf(SPACE, text, end, text.length);
     }
   }
 
-  #append(piece: string, tokens: number[]): void {
+  *#append(piece: string, tokens: number[]): Paced<void> {
     let found = this.#cache.get(piece);
     if (!found) {
-      found = Int32Array.from(this.#encodePiece(piece));
+      found = Int32Array.from(yield* this.#encodePiece(piece));
       this.#cache.set(piece, found);
     }
-    for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+    if (found.length <= STEPS_PER_OFFER) { for (let i = 0; i < found.length; i++) tokens.push(found[i]); }
+    else yield* appendAll(found, tokens);
   }
 
-  #encodePiece(piece: string): number[] {
+  *#encodePiece(piece: string): Paced<number[]> {
     const asWhole = this.preTokenizer.wholePieces === "line breaks" && /^\n+$/.test(piece);
     const whole = asWhole ? this.#tokenOf(piece) : undefined;
     if (whole !== undefined) return [whole];
-    const characters = [...piece];
     // Characters without a token get numbers from -2 down. These never merge and identify the character
     // afterwards.
-    const symbols = Int32Array.from(characters, (character, i) => this.#tokenOf(character) ?? -2 - i);
-    const count = mergePairs(symbols, symbols.length, this.#pairs);
+    const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#tokenOf(character));
+    const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];
-    for (const symbol of symbols.subarray(0, count)) {
+    for (let i = 0; i < count; i++) {
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
+      const symbol = symbols[i];
       if (symbol >= 0) tokens.push(symbol);
       else this.#appendBytes(characters[-2 - symbol], tokens);
     }

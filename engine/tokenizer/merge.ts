@@ -1,3 +1,4 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import type { PairTable } from "./pair_table.ts";
 
 /** Working memory for up to this many symbols is reused between calls: most pieces are words. */
@@ -25,10 +26,13 @@ const kept = new Scratch(KEPT);
  * Merges adjacent pairs in order of priority, lowest first and leftmost among equals, in O(n log n).
  * Overwrites the start of `symbols` with the result and returns its length. Symbols below 0 never merge.
  */
-export function mergePairs(symbols: Int32Array, count: number, pairs: PairTable): number {
+export function* mergePairs(symbols: Int32Array, count: number, pairs: PairTable): Paced<number> {
   if (count < 2) return count;
-  const { next, previous, heap } = count <= KEPT ? kept : new Scratch(count);
+  // Other texts use the kept memory during a pause, so work with it does not pause.
+  const pauses = count > KEPT;
+  const { next, previous, heap } = pauses ? new Scratch(count) : kept;
   let size = 0;
+  let steps = 0;
 
   const push = (left: number) => {
     const slot = pairs.find(symbols[left], symbols[next[left]]);
@@ -45,10 +49,15 @@ export function mergePairs(symbols: Int32Array, count: number, pairs: PairTable)
   for (let place = 0; place < count; place++) {
     next[place] = place + 1;
     previous[place] = place - 1;
+    if (pauses && place % STEPS_PER_OFFER === 0) yield;
   }
-  for (let place = 0; place + 1 < count; place++) push(place);
+  for (let place = 0; place + 1 < count; place++) {
+    push(place);
+    if (pauses && ++steps % STEPS_PER_OFFER === 0) yield;
+  }
 
   while (size > 0) {
+    if (pauses && ++steps % STEPS_PER_OFFER === 0) yield;
     const key = heap[0];
     const moved = heap[--size];
     let hole = 0;
@@ -80,6 +89,9 @@ export function mergePairs(symbols: Int32Array, count: number, pairs: PairTable)
   }
 
   let length = 0;
-  for (let place = 0; place < count; place = next[place]) symbols[length++] = symbols[place];
+  for (let place = 0; place < count; place = next[place]) {
+    symbols[length++] = symbols[place];
+    if (pauses && length % STEPS_PER_OFFER === 0) yield;
+  }
   return length;
 }

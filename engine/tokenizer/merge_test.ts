@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { finish } from "../pacing/pauses.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
 import { randomIntegers } from "./testing.ts";
@@ -13,7 +14,7 @@ function tableOf(rules: Rule[]): PairTable {
 
 function merge(rules: Rule[], symbols: number[]): number[] {
   const buffer = Int32Array.from(symbols);
-  return [...buffer.subarray(0, mergePairs(buffer, buffer.length, tableOf(rules)))];
+  return [...buffer.subarray(0, finish(mergePairs(buffer, buffer.length, tableOf(rules))))];
 }
 
 /** Applies the first rule at its leftmost position, until no rule applies. */
@@ -61,7 +62,7 @@ Deno.test("merge: equals merging one pair at a time, for random rules and symbol
 Deno.test("merge: a million symbols take n log n time", () => {
   const rules: Rule[] = Array.from({ length: 16 }, (_, i) => [i, i, i, i + 1]);
   const buffer = new Int32Array(1 << 20);
-  assertEquals(mergePairs(buffer, buffer.length, tableOf(rules)), 16);
+  assertEquals(finish(mergePairs(buffer, buffer.length, tableOf(rules))), 16);
   assertEquals(buffer[0], 16);
 });
 

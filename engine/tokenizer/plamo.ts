@@ -1,3 +1,4 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import { NONE, TokenTrie } from "./special/token_trie.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./split/unicode.ts";
@@ -37,9 +38,11 @@ export class PlamoEncoder {
   }
 
   /** Appends the tokens of well-formed text without special tokens. */
-  encode(text: string, tokens: number[]): void {
-    const { found, ends } = this.#best(text);
+  *encode(text: string, tokens: number[]): Paced<void> {
+    const { found, ends } = yield* this.#best(text);
+    let steps = 0;
     for (let start = 0; start < text.length; start = ends[start]) {
+      if (++steps % STEPS_PER_OFFER === 0) yield;
       if (found[start] !== NONE) {
         tokens.push(found[start]);
         continue;
@@ -51,12 +54,13 @@ export class PlamoEncoder {
   }
 
   /** Returns, for each position, the first token of the best split from there on, and its end. */
-  #best(text: string): { found: Int32Array; ends: Int32Array } {
+  *#best(text: string): Paced<{ found: Int32Array; ends: Int32Array }> {
     const sums = new Float64Array(text.length + 1).fill(Infinity);
     const found = new Int32Array(text.length).fill(NONE);
     const ends = new Int32Array(text.length);
     sums[text.length] = 0;
     for (let start = text.length - 1; start >= 0; start--) {
+      if (start % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
       if (isInside(text, start)) continue;
       ends[start] = start + widthAt(text, start);
       sums[start] = sums[ends[start]] + BYTES_COST;

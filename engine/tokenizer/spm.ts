@@ -1,3 +1,5 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
+import { appendAll, symbolsOf } from "./long_pieces.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./split/piece_cache.ts";
@@ -65,17 +67,20 @@ export class SpmEncoder {
    * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
    * tokens.
    */
-  encode(text: string, tokens: number[], atMost: number): void {
+  *encode(text: string, tokens: number[], atMost: number): Paced<void> {
     const marked = text.replaceAll(" ", BLANK_MARK);
+    let pieces = 0;
     for (let start = 0, end = 0; start < marked.length; start = end) {
+      if (++pieces % STEPS_PER_OFFER === 0) yield;
       end = this.#wordsApart ? wordEnd(marked, start) : marked.length;
       const piece = marked.slice(start, end);
       let found = this.#cache.get(piece);
       if (!found) {
-        found = Int32Array.from(this.#encodePiece(piece));
+        found = Int32Array.from(yield* this.#encodePiece(piece));
         this.#cache.set(piece, found);
       }
-      for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+      if (found.length <= STEPS_PER_OFFER) { for (let i = 0; i < found.length; i++) tokens.push(found[i]); }
+      else yield* appendAll(found, tokens);
       if (tokens.length > atMost) return;
     }
   }
@@ -107,14 +112,14 @@ export class SpmEncoder {
     return symbol;
   }
 
-  #encodePiece(piece: string): number[] {
-    const characters = [...piece];
+  *#encodePiece(piece: string): Paced<number[]> {
     // Characters in no token get numbers from -2 down. These never merge and identify the character
     // afterwards.
-    const symbols = Int32Array.from(characters, (character, i) => this.#symbolOf(character, false) ?? -2 - i);
-    const count = mergePairs(symbols, symbols.length, this.#pairs);
+    const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#symbolOf(character, false));
+    const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];
     for (let i = 0; i < count; i++) {
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
       const symbol = symbols[i];
       if (symbol < 0) this.#appendBytes(characters[-2 - symbol], tokens);
       else if (symbol < this.vocabulary.tokens.length) tokens.push(symbol);

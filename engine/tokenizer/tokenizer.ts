@@ -1,3 +1,4 @@
+import { finish, type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import type { Metadata } from "../gguf/types.ts";
 import { readVocabulary } from "../gguf/vocabulary.ts";
 import { type Parts, tokenizerParts } from "./kinds.ts";
@@ -57,13 +58,18 @@ class GgufTokenizer implements Tokenizer {
   }
 
   encode(text: string, options: EncodeOptions = {}): number[] {
+    return finish(this.#encoding(text, options));
+  }
+
+  *#encoding(text: string, options: EncodeOptions): Paced<number[]> {
     const { addSpecial = false, parseSpecial = false, marked = false, atMost = Infinity } = options;
     const { encoder, before, after, blankFirst } = this.#parts;
     const tokens: number[] = addSpecial ? [...before] : [];
     const wellFormed = text.toWellFormed();
-    const fragments = (parseSpecial ? this.#special : this.#userDefined).split(wellFormed);
+    const fragments = yield* (parseSpecial ? this.#special : this.#userDefined).split(wellFormed);
     let previous: number | undefined;
     for (const [i, { start, end, token }] of fragments.entries()) {
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
       const first = i === 0 || previous !== undefined;
       if (token !== undefined) {
         tokens.push(token);
@@ -77,7 +83,7 @@ class GgufTokenizer implements Tokenizer {
       // A lower bound of the token count refuses far too long texts before they are split into pieces.
       const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
       if (atLeast > atMost) throw new TooManyTokens(atLeast);
-      encoder.encode(blankFirst && first ? ` ${plain}` : plain, tokens, atMost);
+      yield* encoder.encode(blankFirst && first ? ` ${plain}` : plain, tokens, atMost);
       if (tokens.length > atMost) throw new TooManyTokens(tokens.length);
     }
     if (addSpecial) tokens.push(...after);
@@ -86,7 +92,7 @@ class GgufTokenizer implements Tokenizer {
   }
 
   decode(tokens: Iterable<number>, options: DecodeOptions = {}): string {
-    return this.#parts.decoder.decode(tokens, options);
+    return finish(this.#parts.decoder.decode(tokens, options));
   }
 
   bytes(token: number): Uint8Array {

@@ -1,3 +1,4 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import type { CharacterMap } from "./split/character_map.ts";
 import { BLANK_MARK } from "./spm.ts";
 import { NONE, TokenTrie } from "./special/token_trie.ts";
@@ -43,27 +44,31 @@ export class UnigramEncoder {
   }
 
   /** Appends the tokens of well-formed text without special tokens. */
-  encode(text: string, tokens: number[]): void {
-    const normal = normalize(text, this.rules);
-    const { found, starts } = this.#best(normal);
+  *encode(text: string, tokens: number[]): Paced<void> {
+    const normal = yield* normalize(text, this.rules);
+    const { found, starts } = yield* this.#best(normal);
     const reversed: number[] = [];
     for (let end = normal.length; end > 0; end = starts[end]) {
       // Adjacent unknown characters become one unknown token.
       if (found[end] === this.#unknown && reversed.at(-1) === this.#unknown) continue;
       reversed.push(found[end]);
+      if (reversed.length % STEPS_PER_OFFER === 0) yield;
     }
     for (let i = reversed.length - 1; i >= 0; i--) {
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
       if (reversed[i] !== NONE) tokens.push(reversed[i]);
     }
   }
 
   /** Returns, for each position, the last token of the best split up to it, and its start. */
-  #best(text: string): { found: Int32Array; starts: Int32Array } {
+  *#best(text: string): Paced<{ found: Int32Array; starts: Int32Array }> {
     const sums = new Float64Array(text.length + 1).fill(-Number.MAX_VALUE);
     const found = new Int32Array(text.length + 1).fill(this.#unknown);
     const starts = new Int32Array(text.length + 1);
     sums[0] = 0;
+    let steps = 0;
     for (let start = 0; start < text.length;) {
+      if (++steps % STEPS_PER_OFFER === 0) yield;
       const next = start + widthAt(text, start);
       const take = (token: number, end: number, score: number) => {
         if (!(sums[start] + score > sums[end])) return;
@@ -84,7 +89,7 @@ export class UnigramEncoder {
 }
 
 /** Returns the text after the character map, with blank marks for blanks. */
-function normalize(text: string, { characters, blankFirst, mergeBlanks }: UnigramRules): string {
+function* normalize(text: string, { characters, blankFirst, mergeBlanks }: UnigramRules): Paced<string> {
   const bytes = new TextEncoder().encode(text);
   const mark = new TextEncoder().encode(BLANK_MARK);
   const normal = new ByteList(bytes.length + bytes.length / 2 + 16);
@@ -103,7 +108,9 @@ function normalize(text: string, { characters, blankFirst, mergeBlanks }: Unigra
     inWord = true;
     normal.add(byte);
   };
+  let steps = 0;
   for (let i = 0; i < bytes.length;) {
+    if (++steps % STEPS_PER_OFFER === 0) yield;
     const replaced = characters?.find(bytes, i);
     if (replaced) {
       replaced.bytes.forEach(push);

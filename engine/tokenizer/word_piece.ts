@@ -1,3 +1,5 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
+import { appendAll } from "./long_pieces.ts";
 import { PieceCache } from "./split/piece_cache.ts";
 import { BLANK_MARK } from "./spm.ts";
 import { NONE, TokenTrie } from "./special/token_trie.ts";
@@ -56,19 +58,23 @@ export class WordPieceEncoder {
    * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
    * tokens.
    */
-  encode(text: string, tokens: number[], atMost: number): void {
+  *encode(text: string, tokens: number[], atMost: number): Paced<void> {
+    let pieces = 0;
     for (const word of words(text, this.rules)) {
+      if (word === undefined || ++pieces % STEPS_PER_OFFER === 0) yield;
+      if (word === undefined) continue;
       let found = this.#cache.get(word);
       if (!found) {
-        found = this.#encodeWord(BLANK_MARK + word);
+        found = yield* this.#encodeWord(BLANK_MARK + word);
         this.#cache.set(word, found);
       }
-      for (let i = 0; i < found.length; i++) tokens.push(found[i]);
+      if (found.length <= STEPS_PER_OFFER) { for (let i = 0; i < found.length; i++) tokens.push(found[i]); }
+      else yield* appendAll(found, tokens);
       if (tokens.length > atMost) return;
     }
   }
 
-  #encodeWord(word: string): Int32Array {
+  *#encodeWord(word: string): Paced<Int32Array> {
     const tokens: number[] = [];
     for (let start = 0; start < word.length;) {
       let longest = NONE;
@@ -76,6 +82,7 @@ export class WordPieceEncoder {
       this.#trie.tokensFrom(word, start, (token, at) => [longest, end] = [token, at]);
       if (longest === NONE) return this.#unknown;
       tokens.push(longest);
+      if (tokens.length % STEPS_PER_OFFER === 0) yield;
       start = end;
     }
     return Int32Array.from(tokens);
@@ -84,11 +91,16 @@ export class WordPieceEncoder {
 
 /**
  * Yields words: runs of other characters than white space, and characters that are separate words. Control
- * characters and U+FFFD are dropped.
+ * characters and U+FFFD are dropped. Yields undefined where the work may pause.
  */
-function* words(text: string, { lowercase, stripAccents }: WordPieceRules): Generator<string> {
+function* words(
+  text: string,
+  { lowercase, stripAccents }: WordPieceRules,
+): Generator<string | undefined> {
   let word = "";
+  let characters = 0;
   for (const character of text) {
+    if (++characters % STEPS_PER_OFFER === 0) yield undefined;
     const given = character.codePointAt(0)!;
     const code = stripAccents ? baseOf(given) : given;
     const flags = classOf(code);

@@ -202,8 +202,8 @@ export const LAYERS: readonly Layer[] = [
 
 /** Names, and the paths of files that come with compy. */
 export const PACKAGE = "package.ts";
-/** Every file may import these: names and paths, and the errors that each edge words for its readers. */
-export const SHARED: readonly string[] = [PACKAGE, "engine/api/errors.ts"];
+/** Every file may import these: names and paths, errors that each edge words for its readers, and pauses of long work. */
+export const SHARED: readonly string[] = [PACKAGE, "engine/api/errors.ts", "engine/pacing/pauses.ts"];
 
 /** Files that are not packed, and the one file that knows where compy is installed. */
 export const FINDS_ITSELF = /^(package\.ts$|tools\/|bench\/|lab\/)/;

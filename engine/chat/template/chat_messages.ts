@@ -1,3 +1,4 @@
+import type { Paced } from "../../pacing/pauses.ts";
 import { quote } from "../../gguf/errors.ts";
 import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
 import { parseExactJson } from "./jinja/exact_json.ts";
@@ -87,23 +88,32 @@ function exactObject(text: string): object | undefined {
  * Returns a copy of JSON data with `change` applied to every text, keys included, except marks. Throws for
  * values that JSON cannot represent.
  */
-export function mapTexts<T>(data: T, change: (text: string) => string): T {
-  const copy = (value: unknown, depth: number): unknown => {
+export function* mapTexts<T>(data: T, change: (text: string) => Paced<string>): Paced<T> {
+  function* copy(value: unknown, depth: number): Paced<unknown> {
     if (depth > MAX_DEPTH) throw new Error(`values are nested more than ${MAX_DEPTH} deep`);
-    if (typeof value === "string") return change(value);
-    if (Array.isArray(value)) return value.map((item) => copy(item, depth + 1));
+    if (typeof value === "string") return yield* change(value);
+    if (Array.isArray(value)) {
+      const items: unknown[] = [];
+      for (const item of value) items.push(yield* copy(item, depth + 1));
+      return items;
+    }
     if (value instanceof MarkedText) {
-      return value.pieces.map((piece) => typeof piece === "string" ? change(piece) : piece.mark).join("");
+      let text = "";
+      for (const piece of value.pieces) text += typeof piece === "string" ? yield* change(piece) : piece.mark;
+      return text;
     }
     if (value instanceof Float) return value;
     if (typeof value === "object" && value !== null) {
-      const entries = Object.entries(value).filter(([, item]) => item !== undefined);
-      return Object.fromEntries(entries.map(([key, item]) => [change(key), copy(item, depth + 1)]));
+      const entries: [string, unknown][] = [];
+      for (const [key, item] of Object.entries(value)) {
+        if (item !== undefined) entries.push([yield* change(key), yield* copy(item, depth + 1)]);
+      }
+      return Object.fromEntries(entries);
     }
     if (value === null || ["boolean", "number", "bigint"].includes(typeof value)) return value;
     throw new Error(`a value must be JSON (got a ${typeof value})`);
-  };
-  return copy(data, 0) as T;
+  }
+  return (yield* copy(data, 0)) as T;
 }
 
 /**

@@ -2,7 +2,7 @@ import { quote } from "../../gguf/errors.ts";
 import type { Metadata } from "../../gguf/types.ts";
 import { CALL_STYLES, type CallStyle, mapTexts, mergedMessages, plainMessage } from "./chat_messages.ts";
 import { compileTemplate, type Render, TemplateRefusal } from "./jinja/template.ts";
-import { atOnce, finish, type Paced } from "./pauses.ts";
+import { atOnce, finish, type Paced } from "../../pacing/pauses.ts";
 import { addMarks } from "../../tokenizer/special/literal_marks.ts";
 import { TokenFinder } from "../../tokenizer/special/token_finder.ts";
 import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
@@ -27,8 +27,8 @@ const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.conte
 
 const KEY = "tokenizer.chat_template";
 
-/** UTF-16 units of messages that are prepared between two pauses. */
-const UNITS_PER_SLICE = 1 << 19;
+/** Texts of messages that are prepared between two offers to pause. */
+const TEXTS_PER_OFFER = 256;
 
 /** A chat template that replaces the file's. */
 export interface GivenTemplate {
@@ -106,12 +106,12 @@ class JinjaChatTemplate implements ChatTemplate {
       : new Variant(`${KEY}.tool_use`, sources.toolUse);
   }
 
-  encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+  encode(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): number[] {
     const { bosToken } = this.tokenizer;
-    const tokens = this.tokenizer.encode(this.#render(messages, options, true), {
+    const tokens = this.tokenizer.encode(finish(this.#steps(messages, options, true)), {
       parseSpecial: true,
       marked: true,
-      atMost: options?.atMost,
+      atMost: options.atMost,
     });
     // As in llama.cpp, there is exactly one BOS if the file wants one, even if the template writes it too.
     const wantsBos = bosToken !== undefined &&
@@ -119,8 +119,8 @@ class JinjaChatTemplate implements ChatTemplate {
     return wantsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
   }
 
-  render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string {
-    return this.#render(messages, options, false);
+  render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}): string {
+    return finish(this.#steps(messages, options, false));
   }
 
   get takesSystem(): boolean {
@@ -128,10 +128,6 @@ class JinjaChatTemplate implements ChatTemplate {
   }
 
   /** If `marked`, control tokens in messages, tools and variables are marked as text. */
-  #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
-    return finish(this.#steps(messages, options, marked));
-  }
-
   *#steps(messages: readonly ChatMessage[], options: ChatTemplateOptions, marked: boolean): Paced<string> {
     try {
       return yield* this.#rendered(messages, options, marked);
@@ -158,30 +154,27 @@ class JinjaChatTemplate implements ChatTemplate {
         throw new Error(`the variable ${quote(name)} cannot be set from outside`);
       }
     }
-    let units = 0;
+    let texts = 0;
+    const controls = this.#controls;
     const data = <T>(value: T) =>
-      mapTexts(value, (text) => {
-        units += text.length + 100;
-        return marked ? addMarks(text, this.#controls) : text;
+      mapTexts(value, function* (text) {
+        if (++texts % TEXTS_PER_OFFER === 0) yield;
+        return marked ? yield* addMarks(text, controls) : text;
       });
     const variant = tools.length > 0 ? this.#toolUse : this.#main;
     const withCalls = messages.some(({ tool_calls }) => tool_calls !== undefined);
     const style = withCalls ? variant.callStyle : CALL_STYLES[0];
     const shown: unknown[] = [];
     for (const message of messages) {
-      if (units > UNITS_PER_SLICE) {
-        units = 0;
-        yield;
-      }
-      shown.push(data(variant.translate(plainMessage(message, style, variant.takesParts))));
+      shown.push(yield* data(variant.translate(plainMessage(message, style, variant.takesParts))));
     }
     const own = {
       ...this.#specialTexts,
       messages: shown,
-      ...variant.toolVariables(tools.length > 0 ? data(tools) : null),
+      ...variant.toolVariables(tools.length > 0 ? yield* data(tools) : null),
       add_generation_prompt: addGenerationPrompt,
     };
-    const prompt = yield* variant.render({ ...data(variables), ...own });
+    const prompt = yield* variant.render({ ...yield* data(variables), ...own });
     if (endBefore === undefined) return prompt;
     const end = prompt.lastIndexOf(endBefore);
     if (end < 0) throw new Error(`it leaves ${quote(endBefore)} out`);

@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import type { Metadata, MetadataValue } from "../../gguf/types.ts";
 import { checkTemplate, createChatTemplate, type GivenTemplate } from "./chat_template.ts";
-import { withPauses } from "./pauses.ts";
+import { withPauses } from "../../pacing/pauses.ts";
 import { bpeMetadata, tokenizerMetadata } from "../../tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
 import { createTokenizer } from "../../tokenizer/tokenizer.ts";

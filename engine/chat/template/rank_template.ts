@@ -1,3 +1,4 @@
+import { finish, type Paced } from "../../pacing/pauses.ts";
 import type { Metadata } from "../../gguf/types.ts";
 import { controlFinder } from "./chat_template.ts";
 import { addMarks } from "../../tokenizer/special/literal_marks.ts";
@@ -16,15 +17,18 @@ export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): Ra
   if (template === undefined) return { encode: plainPair(metadata, tokenizer) };
   const controls = controlFinder(metadata, tokenizer, "all");
   const parts = template.split(/(\{query\}|\{document\})/);
+  function* written(query: string, document: string): Paced<string> {
+    const texts = new Map([["{query}", query], ["{document}", document]]);
+    let prompt = "";
+    for (const part of parts) {
+      const text = texts.get(part);
+      prompt += text === undefined ? part : yield* addMarks(text, controls);
+    }
+    return prompt;
+  }
   return {
-    encode(query, document, atMost) {
-      const texts = new Map([["{query}", query], ["{document}", document]]);
-      const prompt = parts.map((part) => {
-        const text = texts.get(part);
-        return text === undefined ? part : addMarks(text, controls);
-      });
-      return tokenizer.encode(prompt.join(""), { parseSpecial: true, marked: true, atMost });
-    },
+    encode: (query, document, atMost) =>
+      tokenizer.encode(finish(written(query, document)), { parseSpecial: true, marked: true, atMost }),
   };
 }
 

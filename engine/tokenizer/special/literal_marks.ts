@@ -1,3 +1,4 @@
+import { type Paced, STEPS_PER_OFFER } from "../../pacing/pauses.ts";
 import type { TokenFinder } from "./token_finder.ts";
 
 /**
@@ -12,11 +13,13 @@ const MARK = "\ufdd0"; // a noncharacter, which texts do not contain in practice
  * Returns the text with marks inside everything that looks like one of the tokens. Existing marks are
  * doubled.
  */
-export function addMarks(text: string, tokens: TokenFinder): string {
+export function* addMarks(text: string, tokens: TokenFinder): Paced<string> {
   const doubled = text.replaceAll(MARK, MARK + MARK);
   let marked = "";
   let done = 0;
-  for (const start of tokens.starts(doubled)) {
+  let found = 0;
+  for (const start of yield* tokens.starts(doubled)) {
+    if (++found % STEPS_PER_OFFER === 0) yield;
     const inside = start + String.fromCodePoint(doubled.codePointAt(start)!).length;
     marked += doubled.slice(done, inside) + MARK;
     done = inside;

@@ -1,3 +1,5 @@
+import { type Paced, STEPS_PER_OFFER } from "../../pacing/pauses.ts";
+
 /** Part of a text: a token, or plain text between two tokens (`token` undefined). */
 export interface Fragment {
   readonly start: number;
@@ -67,23 +69,26 @@ export class TokenFinder {
   }
 
   /** Returns the start of each token, overlapping ones included, in ascending order. */
-  starts(text: string): number[] {
+  *starts(text: string): Paced<number[]> {
+    const cluster = this.#cluster++;
     const starts: number[] = [];
     for (let i = 0; i < text.length; i++) {
-      if (this.#begins[text.charCodeAt(i)] && this.#visit(text, i, []) > i) starts.push(i);
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
+      if (this.#begins[text.charCodeAt(i)] && this.#visit(text, i, [], cluster) > i) starts.push(i);
     }
-    this.#cluster++;
     return starts;
   }
 
   /** Splits the text into tokens and the text between them, in order. */
-  split(text: string): Fragment[] {
+  *split(text: string): Paced<Fragment[]> {
     const fragments: Fragment[] = [];
     let done = 0;
     // Overlapping occurrences form a cluster. Clusters are independent of each other.
     let clusterStart = 0;
     let clusterEnd = 0;
     let present: number[] = [];
+    // Other texts take other numbers during a pause.
+    let cluster = this.#cluster++;
     const closeCluster = () => {
       for (const found of this.#choose(text, clusterStart, clusterEnd, present)) {
         if (found.start > done) fragments.push({ start: done, end: found.start, token: undefined });
@@ -91,12 +96,13 @@ export class TokenFinder {
         done = found.end;
       }
       present = [];
-      this.#cluster++;
+      cluster = this.#cluster++;
     };
     for (let i = 0; i < text.length; i++) {
+      if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
       if (!this.#begins[text.charCodeAt(i)]) continue;
       if (i >= clusterEnd && present.length > 0) closeCluster();
-      const end = this.#visit(text, i, present);
+      const end = this.#visit(text, i, present, cluster);
       if (end === i) continue;
       if (i >= clusterEnd) clusterStart = i;
       clusterEnd = Math.max(clusterEnd, end);
@@ -110,7 +116,7 @@ export class TokenFinder {
    * Adds the tokens at `index` to `present` unless the cluster has them. Returns the end of the longest, or
    * `index`.
    */
-  #visit(text: string, index: number, present: number[]): number {
+  #visit(text: string, index: number, present: number[], cluster: number): number {
     let end = index;
     let node: Node | undefined = this.#root;
     for (let i = index; i < text.length; i++) {
@@ -118,8 +124,8 @@ export class TokenFinder {
       if (!node) break;
       if (node.token === undefined) continue;
       end = i + 1;
-      if (node.cluster === this.#cluster) continue;
-      node.cluster = this.#cluster;
+      if (node.cluster === cluster) continue;
+      node.cluster = cluster;
       present.push(node.token);
     }
     return end;

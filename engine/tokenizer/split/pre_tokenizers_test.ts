@@ -1,12 +1,13 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../../gguf/errors.ts";
 import { PRE_TOKENIZERS, preTokenizer } from "./pre_tokenizers.ts";
+import { finish } from "../../pacing/pauses.ts";
 import { splitText } from "./stage.ts";
 import { randomIntegers } from "../testing.ts";
 
 function pieces(name: string, text: string): string[] {
   let start = 0;
-  return splitText(preTokenizer(name).stages, text).map((end) => {
+  return finish(splitText(preTokenizer(name).stages, text)).map((end) => {
     const piece = text.slice(start, end);
     start = end;
     return piece;
@@ -167,7 +168,7 @@ Deno.test("pre-tokenizer: splits long runs in linear time and without recursion"
   for (const name of names) {
     for (const run of runs) {
       const text = run.repeat(50_000) + "x";
-      assertEquals(splitText(preTokenizer(name).stages, text).at(-1), text.length);
+      assertEquals(finish(splitText(preTokenizer(name).stages, text)).at(-1), text.length);
     }
   }
 });

@@ -1,4 +1,4 @@
-import type { Paced } from "../pauses.ts";
+import type { Paced } from "../../../pacing/pauses.ts";
 import type { Macro, Pending } from "./access.ts";
 import {
   BODY,

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { finish } from "../pauses.ts";
+import { finish } from "../../../pacing/pauses.ts";
 import { compileTemplate } from "./template.ts";
 
 /** Templates, with the output of jinja2 3.1 under transformers' options. */

@@ -1,4 +1,4 @@
-import type { Paced } from "../pauses.ts";
+import type { Paced } from "../../../pacing/pauses.ts";
 import { GLOBALS } from "./globals.ts";
 import { Interpreter, Scope } from "./interpreter.ts";
 import { parse } from "./statements.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { compileTemplate, strftime, TemplateRefusal } from "./template.ts";
-import { finish } from "../pauses.ts";
+import { finish } from "../../../pacing/pauses.ts";
 
 function render(source: string, variables: Record<string, unknown> = {}): string {
   return finish(compileTemplate(source)(variables));

@@ -1,0 +1,99 @@
+import { assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { atOnce, finish, type Paced, withPauses } from "./pauses.ts";
+import { pausesOf } from "./testing.ts";
+
+function* counted(slices: number, log: string[] = []): Paced<string> {
+  for (let slice = 1; slice <= slices; slice++) {
+    log.push(`slice ${slice}`);
+    if (slice < slices) yield;
+  }
+  return `${slices} slices`;
+}
+
+/** Takes longer than an action may without a pause. */
+function* slow(log: string[]): Paced<string> {
+  for (const end of [10, 20, 30].map((ms) => performance.now() + ms)) {
+    while (performance.now() < end);
+    log.push("slice");
+    yield;
+  }
+  return "slow";
+}
+
+Deno.test("pauses: long work runs to its end at once for a synchronous caller", () => {
+  assertEquals(finish(counted(3)), "3 slices");
+  assertThrows(() => atOnce(counted(2)), Error, "too long");
+  assertEquals(atOnce(counted(1)), "1 slices");
+});
+
+Deno.test("pauses: the event loop runs between the slices of an action's work", async () => {
+  const log: string[] = [];
+  const timer = setInterval(() => log.push("other"));
+  let spent = 0;
+  const text = await withPauses(
+    () => [finish(counted(1)), finish(slow(log)), finish(counted(2))].join(),
+    { spent: (ms) => spent = ms },
+  );
+  clearInterval(timer);
+  assertEquals(text, "1 slices,slow,2 slices");
+  assertEquals(log.includes("other"), true);
+  assertEquals(log.filter((line) => line === "slice").length, 3);
+  assertEquals(spent >= 30, true);
+});
+
+Deno.test("pauses: an action pauses at each offer when its time is over, and repeats no work", async () => {
+  const log: string[] = [];
+  const action = () => [finish(counted(3, log)), finish(counted(1, log)), finish(counted(2, log))].join();
+  const { result, pauses } = await pausesOf(action);
+  assertEquals(result, "3 slices,1 slices,2 slices");
+  assertEquals([pauses, log.length], [3, 6]);
+});
+
+Deno.test("pauses: an action does not pause while its time lasts", async () => {
+  let runs = 0;
+  const action = () => (runs++, finish(counted(1000)));
+  assertEquals(await withPauses(action), "1000 slices");
+  assertEquals(runs <= 2, true);
+});
+
+Deno.test("pauses: work inside other work pauses with it only", async () => {
+  function* outer(): Paced<string> {
+    const inner = finish(counted(5));
+    yield;
+    return inner + (yield* counted(3));
+  }
+  const { result, pauses } = await pausesOf(() => finish(outer()) + finish(counted(2)));
+  assertEquals(result, "5 slices3 slices2 slices");
+  assertEquals(pauses, 4);
+});
+
+Deno.test("pauses: two actions at a time do not mix", async () => {
+  const actions = [4, 2, 3].map((slices) => withPauses(() => finish(counted(slices)) + finish(slow([]))));
+  assertEquals(await Promise.all(actions), ["4 slicesslow", "2 slicesslow", "3 slicesslow"]);
+});
+
+Deno.test("pauses: an error of long work reaches the action, which may handle it", async () => {
+  function* failing(): Paced<string> {
+    yield;
+    throw new Error("no");
+  }
+  await assertRejects(() => withPauses(() => finish(failing())), Error, "no");
+  const handled = () => {
+    try {
+      return finish(failing());
+    } catch (error) {
+      if ((error as Error).message !== "no") throw error;
+      return finish(counted(2));
+    }
+  };
+  assertEquals((await pausesOf(handled)).result, "2 slices");
+});
+
+Deno.test("pauses: an action ends after a pause when its signal is aborted", async () => {
+  const abort = new AbortController();
+  const log: string[] = [];
+  const action = withPauses(() => finish(slow(log)), { signal: abort.signal });
+  abort.abort(new Error("the client left"));
+  await assertRejects(() => action, Error, "the client left");
+  assertEquals(log.length, 1);
+});

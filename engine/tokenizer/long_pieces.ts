@@ -1,0 +1,32 @@
+import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
+
+/** Work on a piece of text that may be as long as a whole request. */
+
+/** Appends the tokens of a long piece. */
+export function* appendAll(piece: ArrayLike<number>, tokens: number[]): Paced<void> {
+  for (let i = 0; i < piece.length; i++) {
+    tokens.push(piece[i]);
+    if (i % STEPS_PER_OFFER === 0) yield;
+  }
+}
+
+/**
+ * Returns a piece's characters, and their symbols by `symbolOf`. The character at i has the symbol -2 - i if it has no
+ * other.
+ */
+export function* symbolsOf(
+  piece: string,
+  symbolOf: (character: string) => number | undefined,
+): Paced<{ characters: string[]; symbols: Int32Array }> {
+  const characters: string[] = [];
+  for (const character of piece) {
+    characters.push(character);
+    if (characters.length % STEPS_PER_OFFER === 0) yield;
+  }
+  const symbols = new Int32Array(characters.length);
+  for (let i = 0; i < symbols.length; i++) {
+    symbols[i] = symbolOf(characters[i]) ?? -2 - i;
+    if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
+  }
+  return { characters, symbols };
+}
