@@ -4,7 +4,7 @@
  */
 import { parseExactJson } from "../../engine/chat/template/jinja/exact_json.ts";
 import { compileTemplate } from "../../engine/chat/template/jinja/template.ts";
-import { finish } from "../../engine/chat/template/pauses.ts";
+import { finish } from "../../engine/pacing/pauses.ts";
 import { campaignLine, say } from "../../testing/campaign.ts";
 import { fetchPublished, pythonTexts } from "../models/published_templates.ts";
 import { fetchTemplates } from "../models/real_templates.ts";
