@@ -1,6 +1,6 @@
 import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 
-/** Work on a piece of text that may be as long as a whole request. */
+/** Work on a text that may be as long as a whole request. */
 
 /** Appends the tokens of a long piece. */
 export function* appendAll(piece: ArrayLike<number>, tokens: number[]): Paced<void> {
@@ -29,4 +29,18 @@ export function* symbolsOf(
     if (i % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
   }
   return { characters, symbols };
+}
+
+/** UTF-16 units of a text that are replaced between two offers to pause. */
+const UNITS_PER_OFFER = 1 << 13;
+
+/** Returns the text with `to` for each `from`, which is one UTF-16 unit. */
+export function* replaced(text: string, from: string, to: string): Paced<string> {
+  let result = "";
+  for (let start = 0; start < text.length; start += UNITS_PER_OFFER) {
+    if (start > 0) yield;
+    // replaceAll makes a rope of all matches, which takes seconds to read.
+    result += text.slice(start, start + UNITS_PER_OFFER).split(from).join(to);
+  }
+  return result;
 }

@@ -1,6 +1,6 @@
 import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import { pairsOf } from "./bpe.ts";
-import { appendAll, symbolsOf } from "./long_pieces.ts";
+import { appendAll, replaced, symbolsOf } from "./long_pieces.ts";
 import { mergePairs } from "./merge.ts";
 import type { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./split/piece_cache.ts";
@@ -39,7 +39,7 @@ export class MarkedBpeEncoder {
    */
   *encode(text: string, tokens: number[], atMost: number): Paced<void> {
     if (this.preTokenizer.spelling === "words") return yield* this.#encodeWords(text, tokens, atMost);
-    const marked = text.replaceAll(" ", BLANK_MARK);
+    const marked = yield* replaced(text, " ", BLANK_MARK);
     let start = 0;
     let pieces = 0;
     for (const stop of yield* splitText(this.preTokenizer.stages, marked)) {

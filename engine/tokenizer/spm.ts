@@ -1,5 +1,5 @@
 import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
-import { appendAll, symbolsOf } from "./long_pieces.ts";
+import { appendAll, replaced, symbolsOf } from "./long_pieces.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./split/piece_cache.ts";
@@ -68,7 +68,7 @@ export class SpmEncoder {
    * tokens.
    */
   *encode(text: string, tokens: number[], atMost: number): Paced<void> {
-    const marked = text.replaceAll(" ", BLANK_MARK);
+    const marked = yield* replaced(text, " ", BLANK_MARK);
     let pieces = 0;
     for (let start = 0, end = 0; start < marked.length; start = end) {
       if (++pieces % STEPS_PER_OFFER === 0) yield;

@@ -79,7 +79,7 @@ class GgufTokenizer implements Tokenizer {
       const part = this.strips.strip(wellFormed.slice(start, end), previous, fragments[i + 1]?.token);
       previous = undefined;
       if (part === "") continue;
-      const plain = marked ? stripMarks(part) : part;
+      const plain = marked ? yield* stripMarks(part) : part;
       // A lower bound of the token count refuses far too long texts before they are split into pieces.
       const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
       if (atLeast > atMost) throw new TooManyTokens(atLeast);

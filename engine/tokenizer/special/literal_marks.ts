@@ -1,4 +1,5 @@
 import { type Paced, STEPS_PER_OFFER } from "../../pacing/pauses.ts";
+import { replaced } from "../long_pieces.ts";
 import type { TokenFinder } from "./token_finder.ts";
 
 /**
@@ -14,20 +15,36 @@ const MARK = "\ufdd0"; // a noncharacter, which texts do not contain in practice
  * doubled.
  */
 export function* addMarks(text: string, tokens: TokenFinder): Paced<string> {
-  const doubled = text.replaceAll(MARK, MARK + MARK);
+  const doubled = text.includes(MARK) ? yield* replaced(text, MARK, MARK + MARK) : text;
+  const starts = yield* tokens.starts(doubled);
   let marked = "";
+  let parts: string[] = [];
   let done = 0;
-  let found = 0;
-  for (const start of yield* tokens.starts(doubled)) {
-    if (++found % STEPS_PER_OFFER === 0) yield;
+  for (const start of starts) {
     const inside = start + String.fromCodePoint(doubled.codePointAt(start)!).length;
-    marked += doubled.slice(done, inside) + MARK;
+    parts.push(doubled.slice(done, inside), MARK);
     done = inside;
+    if (parts.length < STEPS_PER_OFFER) continue;
+    marked += parts.join("");
+    parts = [];
+    yield;
   }
-  return marked + doubled.slice(done);
+  return marked + parts.join("") + doubled.slice(done);
 }
 
 /** Removes the marks of `addMarks` from the text. */
-export function stripMarks(text: string): string {
-  return text.includes(MARK) ? text.replaceAll(/\ufdd0(\ufdd0?)/g, "$1") : text;
+export function* stripMarks(text: string): Paced<string> {
+  let stripped = "";
+  let parts: string[] = [];
+  let done = 0;
+  for (let at = text.indexOf(MARK); at >= 0; at = text.indexOf(MARK, done)) {
+    const isDoubled = text[at + 1] === MARK;
+    parts.push(text.slice(done, isDoubled ? at + 1 : at));
+    done = at + (isDoubled ? 2 : 1);
+    if (parts.length < STEPS_PER_OFFER) continue;
+    stripped += parts.join("");
+    parts = [];
+    yield;
+  }
+  return stripped + parts.join("") + text.slice(done);
 }
