@@ -1,0 +1,218 @@
+import { type Paced, STEPS_PER_OFFER } from "./pauses.ts";
+
+/** Reads and writes large JSON in slices. */
+
+/** Bytes of JSON that are parsed in one piece, in up to about 2 ms. */
+const PIECE_BYTES = 1 << 15;
+
+const [QUOTE, COMMA, BACKSLASH, OPEN, CLOSE, BEGIN, END, U] = Array.from('",\\[]{}u', (c) => c.charCodeAt(0));
+
+/** A container that is being read. Its members are parsed together, as many as fit one piece. */
+interface Container {
+  readonly isArray: boolean;
+  readonly start: number;
+  /** Where the members begin that are not parsed. */
+  from: number;
+  /** Where the member begins that is being read. */
+  member: number;
+  /** The parsed members; undefined while the container may be parsed as a part of its parent. */
+  value: unknown[] | Record<string, unknown> | undefined;
+  /** Whether the member that is being read is parsed: only white space may follow it. */
+  isRead: boolean;
+}
+
+/** A string that is being read. */
+interface Text {
+  readonly start: number;
+  /** Where the part begins that is not parsed. */
+  from: number;
+  /** The parsed part; undefined while the string may be parsed as a part of its container. */
+  value: string | undefined;
+  /** Whether it is the value of a member, not the name; undefined if that is not known. */
+  isValue: boolean | undefined;
+}
+
+/**
+ * Parses UTF-8 JSON like `JSON.parse`, in slices. Throws SyntaxError where it is not JSON, TypeError where it is not
+ * UTF-8.
+ */
+export function* parseLargeJson(bytes: Uint8Array): Paced<unknown> {
+  const reader = new LargeJson(bytes[0] === 0xef ? bytes.subarray(3) : bytes); // a byte order mark
+  while (!reader.read(4 * STEPS_PER_OFFER)) yield;
+  return reader.end();
+}
+
+class LargeJson {
+  readonly #open: Container[] = [container(true, -1)];
+  #text: Text | undefined;
+  #at = 0;
+
+  constructor(private readonly bytes: Uint8Array) {}
+
+  /** Reads about that many bytes. Returns whether it has read all. */
+  read(count: number): boolean {
+    const { bytes } = this;
+    const end = Math.min(this.#at + count, bytes.length);
+    for (let at = this.#at; at < end; this.#at = ++at) {
+      const byte = bytes[at];
+      if (this.#text) at = this.#inText(this.#text, at, end);
+      else if (byte === QUOTE) {
+        this.#text = { start: at, from: at + 1, value: undefined, isValue: undefined };
+      } else if (byte === OPEN || byte === BEGIN) this.#open.push(container(byte === OPEN, at));
+      else if (byte === CLOSE || byte === END) this.#close(byte === CLOSE, at);
+      else if (byte === COMMA) this.#comma(at);
+    }
+    return this.#at >= bytes.length;
+  }
+
+  /** Returns the value after all was read. */
+  end(): unknown {
+    const [root, inner] = this.#open;
+    const { length } = this.bytes;
+    if (inner || this.#text) fail("Unexpected end of JSON input");
+    if (!root.isRead) return this.#parse("", 0, length, "");
+    if (root.member > 0) fail("Unexpected , after JSON");
+    this.#checkBlank(root.from, length);
+    return (root.value as unknown[])[0];
+  }
+
+  /** Reads in a string. Returns where its last byte is, or the last byte that was read. */
+  #inText(text: Text, at: number, end: number): number {
+    const { bytes } = this;
+    for (; at < end; at++) {
+      const byte = bytes[at];
+      if (byte === BACKSLASH) {
+        at += bytes[at + 1] === U ? 5 : 1;
+      } else if (byte === QUOTE) {
+        this.#text = undefined;
+        if (text.value !== undefined) {
+          this.#take(text.value + this.#parse('"', text.from, at, '"'), text.start, at + 1);
+        }
+        return at;
+      } else if (at - text.from > PIECE_BYTES && (byte & 0xc0) !== 0x80 && this.#isValue(text)) {
+        text.value = (text.value ?? "") + this.#parse('"', text.from, at, '"');
+        text.from = at;
+      }
+    }
+    return at - 1;
+  }
+
+  #isValue(text: Text): boolean {
+    const { isArray, member } = this.#open.at(-1)!;
+    return text.isValue ??= isArray || this.#decode(member, text.start).trimEnd().endsWith(":");
+  }
+
+  #comma(at: number): void {
+    const inner = this.#open.at(-1)!;
+    if (inner.isRead) {
+      this.#checkBlank(inner.from, at);
+      inner.from = at + 1;
+      inner.isRead = false;
+    } else if (at - inner.from > PIECE_BYTES) {
+      this.#flush(inner, at, true);
+    }
+    inner.member = at + 1;
+  }
+
+  #close(isArray: boolean, at: number): void {
+    const inner = this.#open.pop()!;
+    if (this.#open.length === 0 || inner.isArray !== isArray) fail(`Unexpected bracket at byte ${at}`);
+    // A small container is parsed with its neighbours.
+    if (!inner.value && at - inner.from <= PIECE_BYTES) return;
+    if (inner.isRead) this.#checkBlank(inner.from, at);
+    else this.#flush(inner, at, false);
+    this.#take(inner.value, inner.start, at + 1);
+  }
+
+  /** Parses the members of a container up to `end`. `more`: whether a comma stands there. */
+  #flush(inner: Container, end: number, more: boolean): void {
+    const { isArray, value, from } = inner;
+    if ((value || more) && isBlank(this.#decode(from, end))) fail(`Missing value at byte ${end}`);
+    const members = this.#parse(isArray ? "[" : "{", from, end, isArray ? "]" : "}");
+    if (!value) inner.value = members as Container["value"];
+    else if (Array.isArray(value)) { for (const one of members as unknown[]) value.push(one); }
+    else for (const [name, one] of Object.entries(members as object)) define(value, name, one);
+    inner.from = end + 1;
+  }
+
+  /** Adds a member to the innermost container, which was read from `start` to `end`. */
+  #take(given: unknown, start: number, end: number): void {
+    const inner = this.#open.at(-1)!;
+    if (inner.isRead) fail(`Missing comma at byte ${start}`);
+    if (inner.from < inner.member) this.#flush(inner, inner.member - 1, true);
+    inner.value ??= inner.isArray ? [] : {};
+    if (Array.isArray(inner.value)) {
+      this.#checkBlank(inner.member, start);
+      inner.value.push(given);
+    } else {
+      const [name] = Object.keys(this.#parse("{", inner.member, start, "0}") as object);
+      define(inner.value, name, given);
+    }
+    inner.from = end;
+    inner.isRead = true;
+  }
+
+  #checkBlank(start: number, end: number): void {
+    if (!isBlank(this.#decode(start, end))) fail(`Unexpected text after byte ${start}`);
+  }
+
+  #parse(before: string, start: number, end: number, after: string): unknown {
+    const text = this.#decode(start, end);
+    try {
+      return JSON.parse(before + text + after);
+    } catch (error) {
+      // A position in the piece would mislead.
+      const reason = (error as Error).message.replace(/ at position .*/s, "");
+      return fail(`${reason} between byte ${start} and byte ${end}`);
+    }
+  }
+
+  #decode(start: number, end: number): string {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(this.bytes.subarray(start, end));
+  }
+}
+
+function container(isArray: boolean, start: number): Container {
+  return { isArray, start, from: start + 1, member: start + 1, value: undefined, isRead: false };
+}
+
+function isBlank(text: string): boolean {
+  return /^[ \t\r\n]*$/.test(text);
+}
+
+function fail(message: string): never {
+  throw new SyntaxError(message);
+}
+
+/** Sets an own property, even if the name is `__proto__`. */
+function define(object: Record<string, unknown>, name: string, value: unknown): void {
+  if (name !== "__proto__") object[name] = value;
+  else Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
+}
+
+/** Entries of a list that are written in one piece. */
+const ENTRIES_PER_PIECE = 1 << 10;
+
+/** Writes JSON like `JSON.stringify`. Pauses inside long lists that are fields of the value, not inside their entries. */
+export function* writeLargeJson(value: object): Paced<string> {
+  if (Array.isArray(value)) return yield* writeList(value);
+  let text = "";
+  for (const [name, field] of Object.entries(value)) {
+    const written = Array.isArray(field) ? yield* writeList(field) : JSON.stringify(field);
+    if (written !== undefined) text += `${text === "" ? "" : ","}${JSON.stringify(name)}:${written}`;
+  }
+  return `{${text}}`;
+}
+
+function* writeList(list: readonly unknown[]): Paced<string> {
+  if (list.length <= ENTRIES_PER_PIECE) return JSON.stringify(list);
+  let text = "[";
+  for (let start = 0; start < list.length; start += ENTRIES_PER_PIECE) {
+    if (start > 0) {
+      text += ",";
+      yield;
+    }
+    text += JSON.stringify(list.slice(start, start + ENTRIES_PER_PIECE)).slice(1, -1);
+  }
+  return text + "]";
+}

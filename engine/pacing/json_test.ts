@@ -1,0 +1,106 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { finish } from "./pauses.ts";
+import { parseLargeJson, writeLargeJson } from "./json.ts";
+
+const utf8 = new TextEncoder();
+const parse = (text: string) => finish(parseLargeJson(utf8.encode(text)));
+
+const LONG = 'ab\\n"中👍\ufeff\u2028'.repeat(9000);
+const BLANKS = " \n\t".repeat(20_000);
+
+Deno.test("large JSON: parses like JSON.parse, however large the parts are", () => {
+  const small = { a: [1, -2.5e3, true, null, ""], b: { c: [], d: {} } };
+  const lists = { ids: Array.from({ length: 60_000 }, (_, i) => i), after: [[], [small], LONG] };
+  const values: unknown[] = [
+    small,
+    7,
+    LONG,
+    [LONG, LONG],
+    { content: LONG, [LONG]: LONG, last: 1 },
+    lists,
+    [[[lists]], lists.ids, {}, [lists, lists], 5],
+    { messages: Array.from({ length: 3000 }, (_, i) => ({ role: "user", content: `text ${i}`, n: [i] })) },
+    Object.fromEntries(Array.from({ length: 20_000 }, (_, i) => [`key ${i}`, i])),
+    Array.from({ length: 9 }, () => LONG.slice(0, 40_000)),
+  ];
+  for (const value of values) {
+    for (const text of [JSON.stringify(value), JSON.stringify(value, null, 3)]) {
+      assertEquals(parse(text), JSON.parse(text));
+    }
+  }
+  assertEquals(parse(`\ufeff${BLANKS}[1${BLANKS},2]${BLANKS}`), [1, 2]);
+});
+
+Deno.test("large JSON: keeps escapes whole, the last of equal names, and __proto__ as a name", () => {
+  const escapes = `"${'\\ud83d\\udc4d\\\\\\"\\u0041x'.repeat(5000)}"`;
+  assertEquals(parse(escapes), JSON.parse(escapes));
+  const twice = `{"a":1,"__proto__":"${"x".repeat(50_000)}","b":[2],"a":"${"y".repeat(50_000)}"}`;
+  const value = parse(twice) as Record<string, unknown>;
+  assertEquals(Object.entries(value), Object.entries(JSON.parse(twice)));
+  assertEquals(Object.getPrototypeOf(value), Object.prototype);
+});
+
+Deno.test("large JSON: refuses all that JSON.parse refuses", () => {
+  const ids = `[${"1,".repeat(40_000)}1]`;
+  const text = JSON.stringify(LONG);
+  const bad = [
+    "",
+    "[",
+    `[${ids}`,
+    `${ids}]`,
+    `${ids},1`,
+    `x${ids}`,
+    `${ids}x`,
+    `${ids}${ids}`,
+    `[${ids},]`,
+    `[,${ids}]`,
+    `[${ids},,1]`,
+    `[1 ${ids}]`,
+    `[${ids} 1]`,
+    `[${text} ${text}]`,
+    `[${text}: 1]`,
+    `{${text}}`,
+    `{"a" ${text}}`,
+    `{"a":1 "b":${ids}}`,
+    `{"a":${ids},}`,
+    `{,"a":${ids}}`,
+    `{${ids}:1}`,
+    ids.slice(0, -1) + "}",
+    ids.slice(0, -1) + ",]",
+    ids.slice(0, -3) + ",,1]",
+    text.slice(0, -1),
+    `${text.slice(0, -1)}\\`,
+    text.replace("ab", "a\n"),
+    `"\\x${text.slice(1)}`,
+    `[${BLANKS}`,
+  ];
+  for (const one of bad) {
+    assertThrows(() => JSON.parse(one), SyntaxError);
+    assertThrows(() => parse(one), SyntaxError, undefined, one.slice(0, 20) + "…" + one.slice(-20));
+  }
+  const bytes = utf8.encode(text);
+  bytes[bytes.length - 9] = 0xff;
+  assertThrows(() => finish(parseLargeJson(bytes)), TypeError);
+});
+
+Deno.test("large JSON: works in pieces that do not grow with the text", () => {
+  for (
+    const text of [
+      `[${"1,".repeat(400_000)}1]`,
+      JSON.stringify(LONG.repeat(5)),
+      `[${"[[1]],".repeat(99_999)}0]`,
+    ]
+  ) {
+    const offers = [...parseLargeJson(utf8.encode(text))].length;
+    assertEquals(offers >= text.length / 8192, true);
+  }
+  const list = Array.from({ length: 100_000 }, (_, id) => ({ id }));
+  assertEquals([...writeLargeJson({ list })].length >= 90, true);
+});
+
+Deno.test("large JSON: writes like JSON.stringify", () => {
+  const list = Array.from({ length: 5000 }, (_, i) => i % 3 ? { i, t: `"${i}` } : undefined);
+  for (const value of [{}, [], { a: undefined, b: 1, list, c: [1], d: { list } }, { a: undefined }, list]) {
+    assertEquals(finish(writeLargeJson(value)), JSON.stringify(value));
+  }
+});
