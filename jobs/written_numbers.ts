@@ -16,7 +16,11 @@ const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.
  * their numbers: `JSON.stringify` writes 1.0 and 12345678901234567890 unchanged. Throws SyntaxError.
  */
 export function parseRequest(text: string): unknown {
-  const parsed: unknown = JSON.parse(text);
+  return withWrittenNumbers(JSON.parse(text), text);
+}
+
+/** Changes a request that was parsed from the text like parseRequest, and returns it. */
+export function withWrittenNumbers(parsed: unknown, text: string): unknown {
   if (!CALLS.test(text)) return parsed;
   const parts = argumentsIn(text);
   if (!parts.some(({ exact }) => exact !== undefined)) return parsed;

@@ -1,5 +1,5 @@
 import { encodeAll, normalized, relevance } from "../engine/answers/rows.ts";
-import type { Engine } from "../engine/mod.ts";
+import { type Engine, withPauses } from "../engine/mod.ts";
 import { CompyError, refuse, toCompyError } from "./errors.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 
@@ -169,7 +169,7 @@ async function rowsOf<Text>(
   if (!Array.isArray(texts)) refuse(field, "must be an array", texts);
   signal?.throwIfAborted();
   try {
-    const inputs = await encodeAll(texts, encode);
+    const inputs = await withPauses(() => encodeAll(texts, encode));
     return await engine.embed({ inputs, priority, signal });
   } catch (error) {
     signal?.throwIfAborted();

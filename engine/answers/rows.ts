@@ -1,26 +1,17 @@
 import { EngineError } from "../api/errors.ts";
 
-/** Maximum milliseconds of encoding without a break. Other requests are served in the breaks. */
-const MOST_MS = 8;
-
 /** Returns each text's tokens. Length errors get the text's number; for other errors, `encode` must name the text. */
-export async function encodeAll<T>(
+export function encodeAll<T>(
   texts: readonly T[],
   encode: (text: T, index: number) => readonly number[],
-): Promise<(readonly number[])[]> {
-  const tokens: (readonly number[])[] = [];
-  let began = performance.now();
-  for (const [index, text] of texts.entries()) {
+): (readonly number[])[] {
+  return texts.map((text, index) => {
     try {
-      tokens.push(encode(text, index));
+      return encode(text, index);
     } catch (error) {
       throw asText(error, texts.length > 1 ? `Text ${index}` : "The text");
     }
-    if (performance.now() - began < MOST_MS) continue;
-    await new Promise((resolve) => setTimeout(resolve));
-    began = performance.now();
-  }
-  return tokens;
+  });
 }
 
 /**

@@ -8,6 +8,9 @@ export interface KeyLimits {
   readonly tokensPerMinute?: number;
 }
 
+/** What one millisecond of a core costs, in tokens. A text of a thousand tokens takes about one millisecond to encode. */
+const TOKENS_PER_MS = 1;
+
 /** The sender of a request. */
 export interface Caller {
   /** Name of the API key, for the log; undefined on a server without keys. */
@@ -53,25 +56,35 @@ export class Allowance {
    * `now` is in milliseconds of performance.now().
    */
   enter(now = performance.now()): () => void {
-    const { requestsAtOnce, tokensPerMinute } = this.#limits;
-    this.#refill(now);
+    const { requestsAtOnce } = this.#limits;
     if (this.#running >= (requestsAtOnce ?? Infinity)) {
       const limit = requestsAtOnce === 1 ? "1 request" : `${requestsAtOnce} requests`;
       throw limited(`${this.name} has a limit of ${limit} at once and has reached it`, 1);
     }
-    if (tokensPerMinute !== undefined && this.#tokens! <= 0) {
-      const seconds = Math.floor(-this.#tokens! * 60 / tokensPerMinute) + 1;
-      throw limited(
-        `${this.name} has a limit of ${tokensPerMinute} tokens a minute and has reached it`,
-        seconds,
-      );
-    }
+    this.check(now);
     this.#running++;
     let left = false;
     return () => {
       if (!left) this.#running--;
       left = true;
     };
+  }
+
+  /** Throws ApiError 429 while no tokens are left. */
+  check(now = performance.now()): void {
+    const { tokensPerMinute } = this.#limits;
+    this.#refill(now);
+    if (tokensPerMinute === undefined || this.#tokens! > 0) return;
+    const seconds = Math.floor(-this.#tokens! * 60 / tokensPerMinute) + 1;
+    throw limited(
+      `${this.name} has a limit of ${tokensPerMinute} tokens a minute, which is reached`,
+      seconds,
+    );
+  }
+
+  /** Uses up tokens for the server's own work on a request. */
+  work(ms: number): void {
+    this.take(ms * TOKENS_PER_MS);
   }
 
   /** Uses up tokens of a prompt or an answer. */

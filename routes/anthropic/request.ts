@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, type Sender, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, type Sender } from "../../engine/mod.ts";
 import { type AskedForm, isGiven, jsonSchema } from "../generation/constraints.ts";
 import {
   boundedArray,
@@ -16,6 +16,7 @@ import { toMessages } from "../generation/messages.ts";
 import { message, texts } from "./content.ts";
 import { conversationOf } from "./conversation.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
+import { paced } from "../core/paced.ts";
 
 /** Effort when the request gives none: the default of chat templates that know several efforts. */
 const USUAL_EFFORT = "medium";
@@ -129,7 +130,7 @@ export function thoughtsOf({ thinking }: PromptBody): "none" | "shown" | "omitte
 export async function planOf(engine: Engine, body: PromptBody, sender: Sender): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const { thinking } = body;
-  const plan = await withPauses(() =>
+  const plan = await paced(() =>
     engine.chatForm.plan({
       messages: toMessages(conversationOf(body)),
       ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),

@@ -3,6 +3,7 @@ import type { ConnectionLimits } from "./context.ts";
 import { ApiError, incompleteBody } from "./errors.ts";
 import type { BodyHold } from "./body_budget.ts";
 import { parseJson } from "./json.ts";
+import { paced } from "./paced.ts";
 
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
 
@@ -28,7 +29,7 @@ export async function readJson(
     if (mediaTypeOf(request) === FORM_TYPE && bytes.find((byte) => byte > 0x20) !== OPEN_BRACE) {
       throw notJson(request);
     }
-    return parseJson(bytes);
+    return await paced(() => parseJson(bytes));
   } finally {
     hold.release();
   }

@@ -10,6 +10,7 @@ import type { AppContext, Env } from "./context.ts";
 import { type ErrorShape, OPENAI_ERRORS, shuttingDown } from "./errors.ts";
 import { documented } from "./fields.ts";
 import { checkBody, WARNING_HEADER, warningHeader } from "./parameters.ts";
+import { jsonAnswer, paced, workFor } from "./paced.ts";
 import { EVENTS, LINES } from "./sse.ts";
 
 type Schema = z.ZodType;
@@ -120,19 +121,24 @@ export function endpoint<
     loads: spec.loads ?? false,
     handler: (context) => async (c) => {
       if (context.lifecycle.draining && spec.method !== "get") throw shuttingDown();
-      const incoming = {
-        params: spec.params && check(spec.params, c.req.param()),
-        query: spec.query && check(spec.query, c.req.query()),
-        body: spec.body && await bodyOf(c, context, spec.body, spec.warnings),
-        raw: c.req.raw,
-        caller: c.get("caller"),
-        account: c.get("record"),
-        owner: c.get("caller").owner,
-        hold: context.bodies.hold(senderOf(c)),
-      };
-      const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
+      const { caller, record } = c.var;
+      const sender = { spent: (ms: number) => caller.allowance.work(ms), signal: c.req.raw.signal };
+      const response = await workFor(sender, async () => {
+        const incoming = {
+          params: spec.params && check(spec.params, c.req.param()),
+          query: spec.query && check(spec.query, c.req.query()),
+          body: spec.body && await bodyOf(c, context, spec.body, spec.warnings),
+          raw: c.req.raw,
+          caller,
+          account: record,
+          owner: caller.owner,
+          hold: context.bodies.hold(senderOf(c)),
+        };
+        const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
+        return answer instanceof Response ? answer : await jsonAnswer(answer);
+      });
       // Use the context, so that headers set there are sent too.
-      return answer instanceof Response ? c.newResponse(answer.body, answer) : c.json(answer as object);
+      return c.newResponse(response.body, response);
     },
   };
 }
@@ -149,14 +155,16 @@ async function bodyOf<B extends Schema>(
   schema: B,
   ignored: ((body: Output<B>) => readonly string[]) | undefined,
 ): Promise<z.output<B>> {
-  const told: string[] = [];
-  const tell = (sentence: string) => {
-    told.push(sentence);
-    c.header(WARNING_HEADER, warningHeader(told));
-    warn?.(sentence);
-  };
+  c.get("caller").allowance.check();
   const value = await readJson(c.req.raw, limits, bodies.hold(senderOf(c)));
-  return checkBody(schema, value, { strictParameters, warn: tell }, ignored as never);
+  const { body, told } = await paced(() => {
+    const told: string[] = [];
+    const options = { strictParameters, warn: (sentence: string) => void told.push(sentence) };
+    return { body: checkBody(schema, value, options, ignored as never), told };
+  });
+  if (told.length > 0) c.header(WARNING_HEADER, warningHeader(told));
+  for (const sentence of told) warn?.(sentence);
+  return body;
 }
 
 /** Adds an endpoint to the app and its document. */

@@ -1,39 +1,55 @@
 import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
-import { parseRequest } from "../../jobs/written_numbers.ts";
+import { parseRequest, withWrittenNumbers } from "../../jobs/written_numbers.ts";
+import { finish, type Paced, parseLargeJson } from "../../engine/mod.ts";
 import { ApiError } from "./errors.ts";
 
 /** Limits of untrusted JSON: V8 parses deeper and wider values than the rest of the server can handle. */
 export const JSON_LIMITS = { depth: MAX_JSON_DEPTH, containers: 100_000, values: 2_000_000 } as const;
+
+/** Bytes that are counted between two offers to pause: about 0.1 ms. */
+const BYTES_PER_OFFER = 1 << 16;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 /** Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 that says what is wrong. */
 export function parseJson(bytes: Uint8Array): unknown {
-  checkShape(bytes);
-  let text: string;
+  return finish(parsing(bytes));
+}
+
+function* parsing(bytes: Uint8Array): Paced<unknown> {
+  yield* checkShape(bytes);
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-  } catch {
-    throw new ApiError(
-      400,
-      "invalid_utf8",
-      "The request body is not valid UTF-8; send JSON encoded as UTF-8",
-    );
-  }
-  try {
-    return text.length <= MAX_HUGE_TEXT && HUGE.test(text)
-      ? JSON.parse(text, keepHuge as (key: string, value: unknown) => unknown)
-      : parseRequest(text);
+    return bytes.length > MAX_HUGE_TEXT ? yield* parsingLarge(bytes) : parseSmall(bytes);
   } catch (error) {
+    if (error instanceof TypeError) {
+      throw new ApiError(
+        400,
+        "invalid_utf8",
+        "The request body is not valid UTF-8; send JSON encoded as UTF-8",
+      );
+    }
     const reason = error instanceof Error ? error.message.slice(0, 200) : "";
     throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);
   }
 }
 
+function parseSmall(bytes: Uint8Array): unknown {
+  const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  return HUGE.test(text)
+    ? JSON.parse(text, keepHuge as (key: string, value: unknown) => unknown)
+    : parseRequest(text);
+}
+
+function* parsingLarge(bytes: Uint8Array): Paced<unknown> {
+  const value = yield* parseLargeJson(bytes);
+  yield;
+  return withWrittenNumbers(value, new TextDecoder().decode(bytes));
+}
+
 /**
  * A number that is valid JSON but does not fit a 64-bit float. No field accepts it; messages show it as written. In
- * texts over MAX_HUGE_TEXT it becomes Infinity.
+ * bodies over MAX_HUGE_TEXT bytes it becomes Infinity.
  */
 export class HugeNumber {
   constructor(readonly written: string) {}
@@ -49,12 +65,17 @@ function keepHuge(_key: string, value: unknown, { source }: { source: string }):
 }
 
 /** Counts brackets and commas outside strings, before anything is built. Throws ApiError above a limit. */
-function checkShape(bytes: Uint8Array): void {
+function* checkShape(bytes: Uint8Array): Paced<void> {
   let depth = 0;
   let deepest = 0;
   let containers = 0;
   let values = 1;
+  let pauseAt = BYTES_PER_OFFER;
   for (let i = 0; i < bytes.length; i++) {
+    if (i >= pauseAt) {
+      pauseAt = i + BYTES_PER_OFFER;
+      yield;
+    }
     const byte = bytes[i];
     if (byte === QUOTE) {
       for (i++; i < bytes.length && bytes[i] !== QUOTE; i++) if (bytes[i] === BACKSLASH) i++;

@@ -1,11 +1,12 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, type Sender, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, type Sender } from "../../engine/mod.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "./constraints.ts";
 import { checkForm } from "./generation.ts";
 import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "./messages.ts";
 import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
+import { paced } from "../core/paced.ts";
 
 /** A conversation in OpenAI's format, with all that decides its prompt and its answer. */
 export const chatRequest = z.object({
@@ -70,7 +71,7 @@ export function chatForms(body: ChatBody): AskedForm[] {
 export async function chatPlan(engine: Engine, body: ChatBody, sender: Sender): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const variables = body.chat_template_kwargs ?? {};
-  const plan = await withPauses(() =>
+  const plan = await paced(() =>
     engine.chatForm.plan({
       messages: toMessages(body.messages),
       ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),

@@ -100,10 +100,15 @@ export function checkToken(engine: Engine, id: number, param: string): void {
   throw new ApiError(400, "invalid_value", message, { param });
 }
 
+/** Throws ApiError 400 where an id is outside the vocabulary. */
+export function checkTokens(engine: Engine, ids: readonly number[], param: string): void {
+  checkToken(engine, ids.reduce((most, id) => Math.max(most, id), 0), param);
+}
+
 /** Returns the tokens of a prompt given as text or ids. Throws ApiError 400 for invalid ids and for an empty prompt. */
 export function promptTokens(engine: Engine, prompt: string | number[]): number[] {
   if (typeof prompt !== "string") {
-    checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
+    checkTokens(engine, prompt, "prompt");
     return prompt;
   }
   const ids = engine.encodePrompt(prompt.toWellFormed());

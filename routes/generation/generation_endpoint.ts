@@ -9,6 +9,7 @@ import { type ErrorShape, OPENAI_ERRORS } from "../core/errors.ts";
 import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "../core/models.ts";
 import { checkBody, type ParameterOptions } from "../core/parameters.ts";
+import { jsonAnswer, paced } from "../core/paced.ts";
 import { eventStream } from "../core/sse.ts";
 
 /** Options of a request without HTTP. */
@@ -105,7 +106,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     url: path,
     errors,
     check: (body, options) => spec.forms(take(body, options)),
-    begin: async (models, body, options, signal) => await begin(models, take(body, options), options, signal),
+    begin: async (models, body, options, signal) =>
+      await begin(models, await paced(() => take(body, options)), options, signal),
     endpoint: endpoint({
       method: "post",
       path,
@@ -131,7 +133,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       const user = spec.modelsFor?.(models, asked) ?? models;
       const running = await begin(user, asked, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
-        return Response.json(await running.answer(abort.signal).finally(running.release));
+        return await jsonAnswer(await running.answer(abort.signal).finally(running.release));
       }
       const failed = (error: unknown) => {
         const answer = report(error);

@@ -3,6 +3,7 @@ import type { Engine } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { chatPlan, chatRequest } from "../generation/chat_request.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+import { paced } from "../core/paced.ts";
 
 const answer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
 
@@ -21,7 +22,8 @@ export const applyTemplate = endpoint({
   refusals: MODEL_REFUSALS,
 }, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    return { prompt: textOf(engine, (await chatPlan(engine, body, caller)).prompt) };
+    const { prompt } = await chatPlan(engine, body, caller);
+    return { prompt: await paced(() => textOf(engine, prompt)) };
   }));
 
 /** Returns a prompt's text, without a first token that the tokenizer adds to each text by itself. */

@@ -4,6 +4,7 @@ import { promptTokens } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { llamaServerAnswer, llamaServerEvent } from "./answer.ts";
 import { checkLlamaServer, formsOf, llamaServerFields, prepareLlamaServer } from "./request.ts";
+import { paced } from "../core/paced.ts";
 
 const prompt = documented(
   z.custom<string | number[]>(
@@ -31,8 +32,8 @@ export const completion = generation({
   chunk: { name: "LlamaServerEvent", schema: llamaServerEvent, withoutDone: true },
   example: { prompt: "Once upon a time", n_predict: 12, temperature: 0 },
   forms: formsOf,
-  prepare: (engine, body, options) => {
-    const tokens = promptTokens(engine, body.prompt);
-    return prepareLlamaServer(engine, body, options, { tokens, truncated: false });
+  prepare: async (engine, body, options) => {
+    const tokens = await paced(() => promptTokens(engine, body.prompt));
+    return await prepareLlamaServer(engine, body, options, { tokens, truncated: false });
   },
 });

@@ -1,8 +1,9 @@
 import { z } from "@hono/zod-openapi";
 import { endpoint } from "../core/endpoint.ts";
 import { modelField, tokenIds } from "../core/fields.ts";
-import { checkToken } from "../generation/generation.ts";
+import { checkTokens } from "../generation/generation.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+import { paced } from "../core/paced.ts";
 
 const request = z.object({ model: modelField, tokens: tokenIds }).openapi("DetokenizeRequest");
 
@@ -21,8 +22,8 @@ export const detokenize = endpoint({
   answers: "The text",
   refusals: MODEL_REFUSALS,
 }, ({ body: { model, tokens }, raw }, { models }) =>
-  withModel(models, model, raw, (engine) => {
-    for (const token of tokens) checkToken(engine, token, "tokens");
-    const content = engine.tokenizer.decode(tokens, { special: true });
+  withModel(models, model, raw, async (engine) => {
+    checkTokens(engine, tokens, "tokens");
+    const content = await paced(() => engine.tokenizer.decode(tokens, { special: true }));
     return { content, prompt: content };
   }));

@@ -6,6 +6,7 @@ import { generation } from "../generation/generation_endpoint.ts";
 import { llamaServerAnswer, llamaServerEvent } from "./answer.ts";
 import { infillPrompt } from "../generation/infill_prompt.ts";
 import { checkLlamaServer, formsOf, llamaServerFields, maxTokensOf, prepareLlamaServer } from "./request.ts";
+import { paced } from "../core/paced.ts";
 
 const request = z.object({
   ...llamaServerFields,
@@ -48,7 +49,7 @@ export const infill = generation({
 /** Throws ApiError, and EngineError for a text that is too long. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const maxTokens = maxTokensOf(body);
-  const { tokens, truncated } = infillPrompt(engine, {
+  const gap = {
     prefix: body.input_prefix.toWellFormed(),
     suffix: body.input_suffix.toWellFormed(),
     start: body.prompt?.toWellFormed() ?? "",
@@ -56,6 +57,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       return { name: filename?.toWellFormed() ?? `file ${i + 1}`, text: text.toWellFormed() };
     }) ?? [],
     room: maxTokens ?? Math.ceil(engine.model.contextLength * ANSWER_SHARE),
-  });
+  };
+  const { tokens, truncated } = await paced(() => infillPrompt(engine, gap));
   return await prepareLlamaServer(engine, body, options, { tokens, truncated });
 }

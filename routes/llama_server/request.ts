@@ -20,6 +20,7 @@ import {
 } from "../generation/generation.ts";
 import { llamaServerEvents, wholeLlamaServer } from "./answer.ts";
 import { biasesOf, logitBiasField } from "./logit_bias.ts";
+import { paced } from "../core/paced.ts";
 
 /* Requests in llama-server's format. */
 
@@ -78,7 +79,7 @@ export async function prepareLlamaServer(
   const [form] = formsOf(body);
   await checkForm(engine, form?.constraint, form ? [form] : [], options);
   const seed = body.seed === -1 ? undefined : body.seed;
-  const logit_bias = biasesOf(engine, body.logit_bias);
+  const logit_bias = await paced(() => biasesOf(engine, body.logit_bias));
   const fields = { ...body, seed, logit_bias };
   const request = {
     ...engineRequest(engine, fields, options),

@@ -5,6 +5,7 @@ import { embedAll } from "../generation/embedding.ts";
 import { boundedArray, LIMITS, modelField } from "../core/fields.ts";
 import type { Prepared, RunOptions } from "../generation/generation.ts";
 import { type Generation, generation } from "../generation/generation_endpoint.ts";
+import { paced } from "../core/paced.ts";
 
 const document = z.union([z.string(), z.object({ text: z.string() })], {
   error: "must be a text, or an object with a text as its `text`",
@@ -58,7 +59,9 @@ function rerank(path: string, operationId: string): Generation {
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const query = body.query.toWellFormed();
   const documents = body.documents.map((document) => typeof document === "string" ? document : document.text);
-  const inputs = await encodeAll(documents, (text) => engine.encodePair(query, text.toWellFormed()));
+  const inputs = await paced(() =>
+    encodeAll(documents, (text) => engine.encodePair(query, text.toWellFormed()))
+  );
   return {
     stream: false,
     answer: async (signal) => {

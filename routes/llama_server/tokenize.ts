@@ -1,10 +1,18 @@
 import { z } from "@hono/zod-openapi";
-import { type EncodeOptions, type Engine, TooManyTokens } from "../../engine/mod.ts";
+import {
+  type EncodeOptions,
+  type Engine,
+  finish,
+  type Paced,
+  STEPS_PER_OFFER,
+  TooManyTokens,
+} from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
 import { modelField, refuse } from "../core/fields.ts";
 import { tokenBytes } from "../generation/logprobs.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+import { paced } from "../core/paced.ts";
 
 const request = z.object({
   model: modelField,
@@ -49,7 +57,6 @@ const answer = z.object({
 /** Maximum tokens of one text, about half a second of work. */
 const MAX_TOKENS = 1 << 18;
 
-/** Blocks other requests while it runs, hence the limit. */
 function encode({ tokenizer }: Engine, field: string, text: string, options: EncodeOptions): number[] {
   try {
     return tokenizer.encode(text, { ...options, atMost: MAX_TOKENS });
@@ -62,6 +69,14 @@ function encode({ tokenizer }: Engine, field: string, text: string, options: Enc
   }
 }
 
+function* piecesOf(engine: Engine, ids: readonly number[]): Paced<z.output<typeof piece>[]> {
+  const pieces: z.output<typeof piece>[] = [];
+  for (const id of ids) {
+    if (pieces.push(pieceOf(engine, id)) % STEPS_PER_OFFER === 0) yield;
+  }
+  return pieces;
+}
+
 function pieceOf(engine: Engine, id: number): z.output<typeof piece> {
   const bytes = tokenBytes(engine, id);
   try {
@@ -72,18 +87,22 @@ function pieceOf(engine: Engine, id: number): z.output<typeof piece> {
 }
 
 /** Uses llama-server's format; with `prompt` vLLM's, which lm-eval's remote tokenizer uses. */
-export const tokenize = endpoint({
-  method: "post",
-  path: "/tokenize",
-  operationId: "tokenize",
-  tag: "Tokenizer",
-  summary: "Tokenize a text",
-  body: request,
-  example: { content: "Hello, world!" },
-  answer,
-  answers: "The ids",
-  refusals: MODEL_REFUSALS,
-}, ({ body, raw }, { models }) => withModel(models, body.model, raw, (engine) => tokensOf(engine, body)));
+export const tokenize = endpoint(
+  {
+    method: "post",
+    path: "/tokenize",
+    operationId: "tokenize",
+    tag: "Tokenizer",
+    summary: "Tokenize a text",
+    body: request,
+    example: { content: "Hello, world!" },
+    answer,
+    answers: "The ids",
+    refusals: MODEL_REFUSALS,
+  },
+  ({ body, raw }, { models }) =>
+    withModel(models, body.model, raw, (engine) => paced(() => tokensOf(engine, body))),
+);
 
 function tokensOf(engine: Engine, body: z.output<typeof request>): z.output<typeof answer> {
   const { content, prompt, with_pieces, parse_special } = body;
@@ -91,7 +110,7 @@ function tokensOf(engine: Engine, body: z.output<typeof request>): z.output<type
   const text = (prompt ?? content)!.toWellFormed();
   const field = prompt === undefined ? "content" : "prompt";
   const ids = encode(engine, field, text, { addSpecial, parseSpecial: parse_special ?? true });
-  const tokens = with_pieces ? ids.map((id) => pieceOf(engine, id)) : ids;
+  const tokens = with_pieces ? finish(piecesOf(engine, ids)) : ids;
   return prompt === undefined
     ? { tokens }
     : { tokens, count: ids.length, max_model_len: engine.model.contextLength };

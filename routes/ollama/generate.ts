@@ -12,6 +12,7 @@ import { OLLAMA_ERRORS } from "./errors.ts";
 import { loadOrUnload, modelsFor } from "./models.ts";
 import { contextOf } from "./options.ts";
 import { answerFields, checkAnswer, formOf, planOf, prepareAnswer } from "./request.ts";
+import { paced } from "../core/paced.ts";
 
 /** Share of the context reserved for the answer in a gap. */
 const ANSWER_SHARE = 1 / 8;
@@ -84,7 +85,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   ];
   const plan = isPlain(body)
     ? {
-      prompt: body.suffix ? gapTokens(engine, body) : promptTokens(engine, prompt),
+      prompt: await paced(() => body.suffix ? gapTokens(engine, body) : promptTokens(engine, prompt)),
       constraint: formOf(body)?.constraint,
     }
     : await planOf(engine, body, { messages: toMessages(messages) });

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type ChatRequest, type Engine, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, type ChatRequest, type Engine } from "../../engine/mod.ts";
 import { ApiError } from "../core/errors.ts";
 import { LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { ANY_OBJECT, type AskedForm, jsonForm, jsonSchema } from "../generation/constraints.ts";
@@ -13,6 +13,7 @@ import {
 import { answerChunks, type AnswerForm, chunkOf, wholeAnswer } from "./answer.ts";
 import { modelFields } from "./models.ts";
 import { generationOptions, maxTokensOf, options } from "./options.ts";
+import { paced } from "../core/paced.ts";
 
 /** Effort of `think: true`: the default of chat templates that know several efforts. */
 const USUAL_EFFORT = "medium";
@@ -61,7 +62,7 @@ export async function planOf(
   chat: Pick<ChatRequest, "messages" | "tools" | "continueFinal">,
 ): Promise<ChatPlan> {
   const { think } = body;
-  const plan = await withPauses(() =>
+  const plan = await paced(() =>
     engine.chatForm.plan({
       ...chat,
       constraint: formOf(body)?.constraint,

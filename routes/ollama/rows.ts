@@ -4,6 +4,7 @@ import { ApiError } from "../core/errors.ts";
 import { embedAll } from "../generation/embedding.ts";
 import type { RunOptions } from "../generation/generation.ts";
 import { contextOf, type Options } from "./options.ts";
+import { paced } from "../core/paced.ts";
 
 interface Texts {
   readonly texts: readonly string[];
@@ -29,7 +30,7 @@ export async function rowsOf(
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
   const context = contextOf(engine, options);
-  const inputs = await encodeAll(texts, (text, index) => {
+  const encode = (text: string, index: number) => {
     const ids = truncate
       ? truncated(engine, text.toWellFormed(), context)
       : engine.encodePrompt(text.toWellFormed());
@@ -40,7 +41,8 @@ export async function rowsOf(
     if (ids.length > 0) return ids;
     const message = `Invalid "${param}": a text must have at least one token (text ${index} has none)`;
     throw new ApiError(400, "invalid_value", message, { param });
-  });
+  };
+  const inputs = await paced(() => encodeAll(texts, encode));
   const { rows, usage } = await embedAll(engine, inputs, runOptions, signal);
   return { rows: rows.map((row) => Array.from(normalized(row, dimensions))), tokens: usage.promptTokens };
 }

@@ -1,11 +1,12 @@
 import { basename } from "@std/path";
 import { z } from "@hono/zod-openapi";
-import { type Engine, unknownModel, withPauses } from "../../engine/mod.ts";
+import { type Engine, unknownModel } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { modelField } from "../core/fields.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
 import { entriesOf, modelEntry } from "./models.ts";
+import { paced } from "../core/paced.ts";
 
 const request = z.object({
   model: modelField,
@@ -75,7 +76,7 @@ async function capabilitiesOf(engine: Engine): Promise<z.output<typeof answer>["
 async function thinks({ chatForm }: Engine): Promise<boolean> {
   try {
     const messages = [{ role: "user", content: "Hi" }];
-    return (await withPauses(() => chatForm.plan({ messages }))).thinking !== undefined;
+    return (await paced(() => chatForm.plan({ messages }))).thinking !== undefined;
   } catch {
     return false; // a template that refuses this conversation
   }

@@ -27,6 +27,7 @@ import { generation } from "../generation/generation_endpoint.ts";
 import { completionLogprobs, placePrompt } from "../generation/logprobs.ts";
 import { characters, type Piece, textOf } from "../../engine/answers/pieces.ts";
 import { each, textsOrIds } from "../generation/texts_or_ids.ts";
+import { paced } from "../core/paced.ts";
 
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
@@ -100,10 +101,11 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   await checkForm(engine, form?.constraint, form ? [form] : [], options);
   const base = engineRequest(engine, body, options);
   const prompts = each(body.prompt);
-  const requests = prompts.flatMap((prompt) => {
+  const tokens = await paced(() => prompts.map((prompt) => promptTokens(engine, prompt)));
+  const requests = tokens.flatMap((prompt) => {
     const request: CountedRequest = {
       ...base,
-      prompt: promptTokens(engine, prompt),
+      prompt,
       maxTokens: body.max_tokens ?? DEFAULT_MAX_TOKENS,
       logprobs: body.logprobs ?? undefined,
       promptLogprobs: withLogprobs && (body.echo ?? false),
@@ -111,13 +113,14 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
     };
     return answersTo(request, body.n ?? 1);
   });
-  const echoes = prompts.map((prompt) => {
+  const echoOf = (prompt: string | number[]) => {
     if (!body.echo) return "";
     // Echo what the model read: many JSON readers refuse lone surrogates.
     return typeof prompt === "string"
       ? prompt.toWellFormed()
       : engine.tokenizer.decode(prompt, { special: true });
-  });
+  };
+  const echoes = await paced(() => prompts.map(echoOf));
   const run = (signal: AbortSignal) => generate(engine, requests, signal);
   return {
     stream: body.stream ?? false,

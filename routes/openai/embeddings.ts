@@ -5,9 +5,10 @@ import { encodeAll, normalized } from "../../engine/answers/rows.ts";
 import { embedAll } from "../generation/embedding.ts";
 import { ApiError } from "../core/errors.ts";
 import { documented, LIMITS, modelField } from "../core/fields.ts";
-import { checkToken, type Prepared, type RunOptions } from "../generation/generation.ts";
+import { checkTokens, type Prepared, type RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { each, textsOrIds } from "../generation/texts_or_ids.ts";
+import { paced } from "../core/paced.ts";
 
 const request = z.object({
   model: modelField,
@@ -58,7 +59,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       `Invalid "dimensions": must be at most ${most}, the vector length of this model (got ${dimensions})`;
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
-  const inputs = await encodeAll(each(body.input), (text, index) => encode(engine, text, index));
+  const inputs = await paced(() => encodeAll(each(body.input), (text, index) => encode(engine, text, index)));
   const shown = body.encoding_format === "base64" ? base64 : (row: Float32Array) => Array.from(row);
   return {
     stream: false,
@@ -78,7 +79,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
 
 function encode(engine: Engine, text: string | number[], index: number): readonly number[] {
   if (typeof text !== "string") {
-    checkToken(engine, text.reduce((most, id) => Math.max(most, id), 0), "input");
+    checkTokens(engine, text, "input");
     return text;
   }
   const ids = engine.encodePrompt(text.toWellFormed());

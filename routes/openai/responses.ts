@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, DEFAULT_SAMPLING, type Engine, withPauses } from "../../engine/mod.ts";
+import { type ChatPlan, DEFAULT_SAMPLING, type Engine } from "../../engine/mod.ts";
 import type { Piece } from "../../engine/answers/pieces.ts";
 import {
   ANY_OBJECT,
@@ -53,6 +53,7 @@ import {
   toldTools,
 } from "./responses/tools.ts";
 import { type ResponseEvent, ResponseWriter } from "./responses/writer.ts";
+import { paced } from "../core/paced.ts";
 
 /* OpenAI's Responses API. */
 
@@ -177,14 +178,14 @@ export const responseTokens = endpoint({
 }, ({ body, raw, owner }, { models, responses }) =>
   withModel(models, body.model, raw, async (engine) => {
     const { earlier, input } = await conversationOf(body, { responses: responses.of(owner) });
-    const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
+    const plan = await paced(() => planOf(engine, body, [...earlier, ...input]));
     return { object: "response.input_tokens" as const, input_tokens: plan.prompt.length };
   }));
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const { earlier, input } = await conversationOf(body, options);
-  const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
+  const plan = await paced(() => planOf(engine, body, [...earlier, ...input]));
   await checkForm(engine, plan.constraint, formsOf(body), options);
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
   const asked = {
