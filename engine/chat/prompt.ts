@@ -62,10 +62,10 @@ class PromptMaker {
     const state = this.#state(tokens);
     if (this.request.effort !== false || !thinking) return { tokens, thinking: state };
     // Thinking is disabled, so a thought that the template always opens is closed at once.
-    if (state === "open") {
-      tokens.push(...this.#marks(thinking.beforeEnd + thinking.end.text + thinking.afterEnd));
-    }
-    return { tokens, thinking: "closed" };
+    const end = state === "open"
+      ? this.#marks(thinking.beforeEnd + thinking.end.text + thinking.afterEnd)
+      : [];
+    return { tokens: tokens.concat(end), thinking: "closed" };
   }
 
   /** Returns the prompt of an answer that continues the last message. */
@@ -108,8 +108,8 @@ class PromptMaker {
 
   /** Returns a new answer's prompt, followed by the text of the last message. */
   #appended(reasoning: string, content?: string): number[] {
-    const tokens = this.#encode(this.request.messages.slice(0, -1));
-    const state = this.#state(tokens);
+    const parts = [this.#encode(this.request.messages.slice(0, -1))];
+    const state = this.#state(parts[0]);
     const marks = this.model.syntax.whole ?? this.#thinkingMarks();
     if (reasoning !== "") {
       if (!marks || state === "closed" && !this.model.syntax.whole) {
@@ -117,17 +117,17 @@ class PromptMaker {
           "Cannot continue the last message's reasoning_content: thinking is off, or the model does not support it",
         );
       }
-      if (state !== "open") tokens.push(...this.#marks(marks.begin));
-      tokens.push(...this.#text(reasoning));
+      if (state !== "open") parts.push(this.#marks(marks.begin));
+      parts.push(this.#text(reasoning));
     }
-    if (content === undefined) return tokens;
+    if (content === undefined) return parts.flat();
     if (this.model.syntax.whole) {
       throw new ChatTemplateError(
         "Cannot continue the last message: the model's template leaves it out or changes it",
       );
     }
-    if (marks && (state === "open" || reasoning !== "")) tokens.push(...this.#marks(marks.end));
-    return [...tokens, ...this.#text(content)];
+    if (marks && (state === "open" || reasoning !== "")) parts.push(this.#marks(marks.end));
+    return [...parts, this.#text(content)].flat();
   }
 
   #thinkingMarks(): { begin: string; end: string } | undefined {

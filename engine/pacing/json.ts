@@ -192,27 +192,35 @@ function define(object: Record<string, unknown>, name: string, value: unknown): 
 
 /** Entries of a list that are written in one piece. */
 const ENTRIES_PER_PIECE = 1 << 10;
+/** Levels of containers whose long lists are written in pieces. */
+const LEVELS = 5;
 
-/** Writes JSON like `JSON.stringify`. Pauses inside long lists that are fields of the value, not inside their entries. */
-export function* writeLargeJson(value: object): Paced<string> {
-  if (Array.isArray(value)) return yield* writeList(value);
+/** Whether it is a number that is written as it was. TypeScript does not know this function yet. */
+const { isRawJSON } = JSON as unknown as { isRawJSON(value: unknown): boolean };
+
+/** Writes JSON data like `JSON.stringify`, in slices. */
+export function* writeLargeJson(value: unknown, levels = LEVELS): Paced<string | undefined> {
+  if (typeof value !== "object" || value === null || levels === 0 || isRawJSON(value)) {
+    return JSON.stringify(value);
+  }
+  if (Array.isArray(value)) return yield* writeList(value, levels);
   let text = "";
   for (const [name, field] of Object.entries(value)) {
-    const written = Array.isArray(field) ? yield* writeList(field) : JSON.stringify(field);
+    const written = yield* writeLargeJson(field, levels - 1);
     if (written !== undefined) text += `${text === "" ? "" : ","}${JSON.stringify(name)}:${written}`;
   }
   return `{${text}}`;
 }
 
-function* writeList(list: readonly unknown[]): Paced<string> {
-  if (list.length <= ENTRIES_PER_PIECE) return JSON.stringify(list);
-  let text = "[";
-  for (let start = 0; start < list.length; start += ENTRIES_PER_PIECE) {
-    if (start > 0) {
-      text += ",";
+function* writeList(list: readonly unknown[], levels: number): Paced<string> {
+  const isLong = list.length > ENTRIES_PER_PIECE;
+  let text = "";
+  for (let start = 0; start < list.length; start += isLong ? ENTRIES_PER_PIECE : 1) {
+    if (start > 0) text += ",";
+    if (isLong) {
+      text += JSON.stringify(list.slice(start, start + ENTRIES_PER_PIECE)).slice(1, -1);
       yield;
-    }
-    text += JSON.stringify(list.slice(start, start + ENTRIES_PER_PIECE)).slice(1, -1);
+    } else text += (yield* writeLargeJson(list[start], levels - 1)) ?? "null";
   }
-  return text + "]";
+  return `[${text}]`;
 }

@@ -95,7 +95,7 @@ function pause(): Promise<void> {
 /**
  * Runs a synchronous action whose long work (`finish`) pauses. The action begins anew after each pause, without the work
  * that is done: so it must do the same each time, and must not change the results of works. `spent` gets the milliseconds
- * of all work. After `signal` the action does not go on.
+ * of an action that paused. After `signal` the action does not go on.
  */
 export async function withPauses<T>(
   action: () => T,
@@ -103,6 +103,7 @@ export async function withPauses<T>(
 ): Promise<T> {
   const outcomes: Action["outcomes"] = [];
   let ms = 0;
+  let hasPaused = false;
   const timed = <R>(run: (until: number) => R): R => {
     const begun = performance.now();
     try {
@@ -121,6 +122,7 @@ export async function withPauses<T>(
       } catch (error) {
         if (!(error instanceof Pause)) throw error;
         current = undefined;
+        hasPaused = true;
         let outcome: (() => unknown) | undefined;
         while (!outcome) {
           await pause();
@@ -133,6 +135,6 @@ export async function withPauses<T>(
       }
     }
   } finally {
-    spent?.(ms);
+    if (hasPaused) spent?.(ms);
   }
 }

@@ -8,8 +8,11 @@ export interface KeyLimits {
   readonly tokensPerMinute?: number;
 }
 
-/** What one millisecond of a core costs, in tokens. A text of a thousand tokens takes about one millisecond to encode. */
-const TOKENS_PER_MS = 1;
+/**
+ * What a millisecond of the server's own work costs, in tokens. A text of 100,000 tokens takes about 50 ms, so its work
+ * costs 500 more; a key of 100,000 tokens a minute can use a sixth of the time that all requests share.
+ */
+const TOKENS_PER_MS = 10;
 
 /** The sender of a request. */
 export interface Caller {
@@ -82,7 +85,7 @@ export class Allowance {
     );
   }
 
-  /** Uses up tokens for the server's own work on a request. */
+  /** Uses up tokens for long work on a request that is not the model's. */
   work(ms: number): void {
     this.take(ms * TOKENS_PER_MS);
   }

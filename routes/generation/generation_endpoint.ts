@@ -130,8 +130,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;
-      const user = spec.modelsFor?.(models, asked) ?? models;
-      const running = await begin(user, asked, options, abort.signal);
+      const running = await begin(spec.modelsFor?.(models, asked) ?? models, asked, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
         return await jsonAnswer(await running.answer(abort.signal).finally(running.release));
       }
