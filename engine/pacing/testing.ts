@@ -1,23 +1,28 @@
 import { withPauses } from "./pauses.ts";
 
 /**
- * Runs an action on a clock that jumps at each look, so that it pauses wherever its work offers to. Returns its result
- * and the number of pauses, which depends on no machine.
+ * Runs on a clock that jumps at each look, so that actions pause wherever their work offers to. Returns the result and the
+ * number of pauses, which depends on no machine.
  */
-export async function pausesOf<T>(action: () => T): Promise<{ result: T; pauses: number }> {
+export async function onFastClock<T>(run: () => Promise<T>): Promise<{ result: T; pauses: number }> {
   const { setTimeout: wait } = globalThis;
   const { now } = performance;
   let pauses = 0;
   let time = 0;
   performance.now = () => time += 1000;
-  globalThis.setTimeout = ((run: () => void) => {
+  globalThis.setTimeout = ((next: () => void) => {
     pauses++;
-    queueMicrotask(run);
+    queueMicrotask(next);
   }) as typeof setTimeout;
   try {
-    return { result: await withPauses(action), pauses };
+    return { result: await run(), pauses };
   } finally {
     performance.now = now;
     globalThis.setTimeout = wait;
   }
+}
+
+/** Returns the result of an action and the number of its pauses on that clock. */
+export function pausesOf<T>(action: () => T): Promise<{ result: T; pauses: number }> {
+  return onFastClock(() => withPauses(action));
 }

@@ -4,7 +4,12 @@ import { finish, type Paced, parseLargeJson } from "../../engine/mod.ts";
 import { ApiError } from "./errors.ts";
 
 /** Limits of untrusted JSON: V8 parses deeper and wider values than the rest of the server can handle. */
-export const JSON_LIMITS = { depth: MAX_JSON_DEPTH, containers: 100_000, values: 2_000_000 } as const;
+export const JSON_LIMITS = {
+  depth: MAX_JSON_DEPTH,
+  containers: 100_000,
+  values: 2_000_000,
+  fields: 10_000,
+} as const;
 
 /** Bytes that are counted between two offers to pause: about 0.1 ms. */
 const BYTES_PER_OFFER = 1 << 16;
@@ -70,6 +75,9 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
   let deepest = 0;
   let containers = 0;
   let values = 1;
+  let fields = 0;
+  /** Commas in the container that is open at each depth; arrays count from -Infinity. */
+  const commas = new Float64Array(JSON_LIMITS.depth + 1);
   let pauseAt = BYTES_PER_OFFER;
   for (let i = 0; i < bytes.length; i++) {
     if (i >= pauseAt) {
@@ -82,16 +90,26 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
     } else if (byte === 0x5b || byte === 0x7b) { // [ {
       containers++;
       deepest = Math.max(deepest, ++depth);
+      commas[depth] = byte === 0x7b ? 0 : -Infinity;
     } else if (byte === 0x5d || byte === 0x7d) { // ] }
       depth--;
-    } else if (byte === 0x2c) values++; // ,
+    } else if (byte === 0x2c) { // ,
+      values++;
+      if (++commas[depth] > fields) fields = commas[depth];
+    }
   }
   atMost("depth", deepest);
   atMost("containers", containers);
   atMost("values", values);
+  atMost("fields", fields + 1);
 }
 
-const WHAT = { depth: "levels of arrays and objects", containers: "arrays and objects", values: "values" };
+const WHAT = {
+  depth: "levels of arrays and objects",
+  containers: "arrays and objects",
+  values: "values",
+  fields: "fields in one object",
+};
 
 function atMost(limit: keyof typeof JSON_LIMITS, count: number): void {
   if (count <= JSON_LIMITS[limit]) return;

@@ -1,4 +1,6 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { pausesOf } from "../../engine/pacing/testing.ts";
+import { ApiError } from "./errors.ts";
 import { HugeNumber, parseJson } from "./json.ts";
 
 const parse = (text: string) => parseJson(new TextEncoder().encode(text));
@@ -28,4 +30,21 @@ Deno.test("parseJson: takes no longer for 8 MB that look like huge numbers", () 
     assert(ms < 10 * usual, `${ms} ms, ${usual} usually`);
   }
   assertEquals((parse(values) as number[]).at(-1), Infinity);
+});
+
+Deno.test("parseJson: refuses an object with more than 10,000 fields, which is slow to handle", () => {
+  const wide = (count: number) =>
+    JSON.stringify(Object.fromEntries(Array.from({ length: count }, (_, i) => [`k${i}`, 1])));
+  assertEquals(Object.keys(parse(`[[1,2],${wide(10_000)}]`) as unknown[]).length, 2);
+  for (const text of [wide(10_001), `{"a":[1,${wide(20_000)}]}`]) {
+    assertThrows(() => parse(text), ApiError, "must have at most 10000 fields in one object");
+  }
+  assertThrows(() => parse("}},,,,"), ApiError, "not valid JSON");
+});
+
+Deno.test("parseJson: counts and parses a large body in pieces", async () => {
+  const bytes = new TextEncoder().encode(`{"tokens":[${"1234,".repeat(400_000)}1]}`);
+  const { result, pauses } = await pausesOf(() => parseJson(bytes));
+  assertEquals((result as { tokens: number[] }).tokens.length, 400_001);
+  assert(pauses > bytes.length / 16_384, `${pauses}`);
 });
