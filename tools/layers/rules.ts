@@ -118,6 +118,11 @@ export const LAYERS: readonly Layer[] = [
     imports: /^(convert\/|engine\/(gguf|tokenizer|architectures|chat\/template)\/)/,
     why: "the converter knows file formats and checks its result with the readers; it computes nothing",
   },
+  {
+    files: /^engine\/pacing\//,
+    imports: /^engine\/pacing\//,
+    why: "any code may do its work in slices, so pacing knows none",
+  },
   { files: /^engine\/gguf\//, imports: /^engine\/gguf\//, why: "the reader imports nothing else" },
   {
     files: /^engine\/tokenizer\//,

@@ -4,7 +4,7 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { join } from "@std/path";
-import { withLiveServer } from "../../testing/live_server.ts";
+import { withLiveServer } from "../../../testing/live_server.ts";
 
 const HELP = `Measure how much the costly requests of one key delay others.
 
