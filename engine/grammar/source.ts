@@ -1,5 +1,6 @@
 /** Converts constraints into llguidance's input: a list of grammars. The first one is the answer's. */
 
+import { withPauses } from "../pacing/pauses.ts";
 import { larkOfGbnf } from "./gbnf_to_lark.ts";
 import { compilableLark } from "./lark.ts";
 import { compilableSchema } from "./json_schema/schema.ts";
@@ -51,7 +52,7 @@ async function add(constraint: Constraint, name: string, found: Found, levelOf: 
     case "json_schema": {
       const { closed, looseFor: tool } = constraint;
       const use = { closed, loose: tool !== undefined, level: tool === undefined ? 0 : levelOf(constraint) };
-      const { schema, loosened: keywords } = compilableSchema(constraint.schema, use);
+      const { schema, loosened: keywords } = await withPauses(() => compilableSchema(constraint.schema, use));
       sources.push({ name, json_schema: schema });
       if (tool !== undefined && keywords.length > 0) found.loosened.push({ tool, keywords });
       if (performance.now() - found.since > TURN_MS) {

@@ -1,5 +1,6 @@
 /** Prepares JSON schemas for llguidance. Every keyword is checked, so that none is silently ignored. */
 
+import { finish, type Paced } from "../../pacing/pauses.ts";
 import { LIMITS } from "../limits.ts";
 import { coarse, withoutUnused } from "./coarse.ts";
 import { composes, isAlone, sharesReferences } from "./composition.ts";
@@ -81,6 +82,9 @@ const COUNTS = ["Length", "Items", "Properties"];
 const ANY = "compy any value";
 const ANY_VALUE = { $ref: `#/$defs/${encodeURIComponent(ANY)}` };
 
+/** Schemas inside a schema that are read between two offers to pause. */
+const SCHEMAS_PER_OFFER = 32;
+
 /** The level of a loose schema that accepts any object. */
 export const COARSEST = 3;
 
@@ -104,12 +108,16 @@ export interface CompilableSchema {
  * a place outside the schema, unless it may be loosened: nothing is ever fetched.
  */
 export function compilableSchema(given: unknown, use: SchemaUse = {}): CompilableSchema {
+  return finish(compiling(given, use));
+}
+
+function* compiling(given: unknown, use: SchemaUse): Paced<CompilableSchema> {
   const { closed = false, loose = false, level = 0 } = use;
   const findings = new Findings(loose, level > 0);
   const pruned = loose ? withoutUnused(given) : given;
   const schema = level === COARSEST ? { type: "object" } : level === 2 ? coarse(pruned) : pruned;
   const reader = new Reader(schema, findings, closed);
-  const read = reader.read(schema, [], true);
+  const read = yield* reader.read(schema, [], true);
   reader.checkReferences();
   const loosened = level < 2 ? findings.loosened : [""];
   if (typeof read === "boolean") return { schema: read ? { "x-guidance": WRITING } : false, loosened };
@@ -151,8 +159,9 @@ class Reader {
   }
 
   /** `alone`: whether no other schema describes the same value's properties. */
-  read(given: unknown, path: Path, alone: boolean): boolean | Record<string, unknown> {
+  *read(given: unknown, path: Path, alone: boolean): Paced<boolean | Record<string, unknown>> {
     this.#schemas.add(pointer(path));
+    if (this.#schemas.size % SCHEMAS_PER_OFFER === 0) yield;
     if (typeof given === "boolean") return given && path.length > 0 ? this.#any() : given;
     if (!isSchema(given)) {
       this.findings.refuse(path, "must be an object or a boolean");
@@ -161,7 +170,7 @@ class Reader {
     const schema = withoutNulls(given);
     const result: Record<string, unknown> = {};
     for (const [keyword, value] of Object.entries(schema)) {
-      const kept = this.#keyword(keyword, value, schema, path, result, alone);
+      const kept = yield* this.#keyword(keyword, value, schema, path, result, alone);
       if (kept !== undefined) define(result, keyword, kept);
     }
     if (Object.keys(schema).every((keyword) => keyword === "$ref") && "$ref" in result) return result;
@@ -247,20 +256,20 @@ class Reader {
   }
 
   /** Returns the value to compile for a keyword; undefined if it restricts nothing, or is read elsewhere. */
-  #keyword(
+  *#keyword(
     keyword: string,
     value: unknown,
     schema: Schema,
     path: Path,
     result: Record<string, unknown>,
     alone: boolean,
-  ): unknown {
+  ): Paced<unknown> {
     const at = [...path, keyword];
-    if (MAPS.includes(keyword)) return this.#map(value, at);
+    if (MAPS.includes(keyword)) return yield* this.#map(value, at);
     if (LISTS.includes(keyword) || (keyword === "items" && Array.isArray(value))) {
-      return this.#list(value, at, isAlone(schema, keyword, alone));
+      return yield* this.#list(value, at, isAlone(schema, keyword, alone));
     }
-    if (SINGLES.includes(keyword)) return this.read(value, at, true);
+    if (SINGLES.includes(keyword)) return yield* this.read(value, at, true);
     if (keyword === "const") return writableOf([value], at, this.findings)?.[0];
     if (keyword === "enum") {
       if (Array.isArray(value)) return writableOf(value, at, this.findings);
@@ -285,7 +294,7 @@ class Reader {
     return undefined;
   }
 
-  #map(value: unknown, path: Path): Record<string, unknown> | undefined {
+  *#map(value: unknown, path: Path): Paced<Record<string, unknown> | undefined> {
     if (!isSchema(value)) return void this.findings.refuse(path, "must be an object");
     const keyword = path.at(-1)!;
     const isPatterns = keyword === "patternProperties";
@@ -299,7 +308,7 @@ class Reader {
     for (const [name, schema] of entries) {
       if (!checkName(name, path, this.findings)) continue;
       const keys = isPatterns ? this.#patternKey(name, [...path, name]) : name;
-      if (keys !== undefined) define(result, keys, this.read(schema, [...path, name], alone));
+      if (keys !== undefined) define(result, keys, yield* this.read(schema, [...path, name], alone));
     }
     return result;
   }
@@ -310,9 +319,13 @@ class Reader {
     this.findings.refuse(path, "has look-around, which is not supported here");
   }
 
-  #list(value: unknown, path: Path, alone: boolean): unknown[] | undefined {
+  *#list(value: unknown, path: Path, alone: boolean): Paced<unknown[] | undefined> {
     if (!Array.isArray(value)) return void this.findings.refuse(path, "must be a list");
-    return value.map((schema, i) => this.read(schema, [...path, String(i)], alone));
+    const schemas: unknown[] = [];
+    for (const [i, schema] of value.entries()) {
+      schemas.push(yield* this.read(schema, [...path, String(i)], alone));
+    }
+    return schemas;
   }
 
   #names(value: unknown, path: Path): unknown {

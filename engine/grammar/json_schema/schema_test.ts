@@ -1,3 +1,4 @@
+import { pausesOf } from "../../pacing/testing.ts";
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { rustPattern } from "../pattern/ecma_pattern.ts";
 import { compilableSchema } from "./schema.ts";
@@ -155,4 +156,15 @@ Deno.test("rustPattern: patterns keep their meaning in Rust's syntax", () => {
   assertEquals(rustPattern("\\/\\ud83d\\ude00\\x41"), "\\u{2f}\\u{1f600}\\u{41}");
   assertEquals(rustPattern("(?<n>x)(?:y)"), "(?:x)(?:y)");
   assertEquals(rustPattern("a\\x01|\\v\\n"), "a[^\\x00-\\u{10ffff}]|[^\\x00-\\u{10ffff}]\\u{a}");
+});
+
+Deno.test("JSON schema: reads a large schema in pieces, with the same outcome", async () => {
+  const part = { type: "object", properties: { a: { type: "string", minLength: 1 }, b: { enum: [1, "x"] } } };
+  const schema = {
+    type: "object",
+    properties: Object.fromEntries(Array.from({ length: 900 }, (_, i) => [`p${i}`, part])),
+  };
+  const { result, pauses } = await pausesOf(() => compilableSchema(schema, { closed: true }));
+  assertEquals(result, compilableSchema(schema, { closed: true }));
+  assertEquals(pauses >= 50, true);
 });
