@@ -4,6 +4,7 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { join } from "@std/path";
+import { say } from "../../../testing/campaign.ts";
 import { withLiveServer } from "../../../testing/live_server.ts";
 
 const HELP = `Measure how much the costly requests of one key delay others.
@@ -70,10 +71,6 @@ const ATTACKS: Readonly<Record<string, readonly [string, () => unknown]>> = {
   ],
 };
 
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-}
-
 interface Latencies {
   readonly health: number[];
   readonly chat: number[];
@@ -120,10 +117,11 @@ function row(name: string, { health, chat }: Latencies, statuses = ""): void {
 
 async function attacked(url: string, name: string, clients: number, seconds: number): Promise<void> {
   const [path, bodyOf] = ATTACKS[name];
+  const body = JSON.stringify(bodyOf());
   const worker = new Worker(import.meta.resolve("./attack_client.ts"), { type: "module" });
   const until = Date.now() + seconds * 1000;
   const ended = new Promise<[number, number][]>((resolve) => worker.onmessage = ({ data }) => resolve(data));
-  worker.postMessage({ url, key: "mallory", path, body: JSON.stringify(bodyOf()), clients, until });
+  worker.postMessage({ url, key: "mallory", path, body, clients, until });
   const latencies = await measure(url, "alice", until);
   const statuses = (await ended).map(([status, count]) => `${count} x ${status}`).join(", ");
   worker.terminate();
