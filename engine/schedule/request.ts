@@ -150,7 +150,7 @@ function textOverflow(atLeast: number, contextLength: number): EngineError {
 
 /**
  * Runs `encode` with a limit for its tokens. Refuses a prompt far beyond the context window before all of it is
- * tokenized, because tokenizing blocks everything else. Throws EngineError context_length_exceeded.
+ * tokenized, because tokenizing takes seconds. Throws EngineError context_length_exceeded.
  */
 export function encodeBounded<T>(
   encode: (atMost: number) => T,
