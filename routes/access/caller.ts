@@ -80,7 +80,7 @@ export class Allowance {
     if (tokensPerMinute === undefined || this.#tokens! > 0) return;
     const seconds = Math.floor(-this.#tokens! * 60 / tokensPerMinute) + 1;
     throw limited(
-      `${this.name} has a limit of ${tokensPerMinute} tokens a minute, which is reached`,
+      `${this.name} has a limit of ${tokensPerMinute} tokens a minute and has reached it`,
       seconds,
     );
   }
