@@ -179,7 +179,7 @@ Deno.test("messages: a second conversation of Claude Code finds the shared part 
       assertEquals(first.usage.cache_read_input_tokens, 0);
       const request = agentRequest(1, "Go on");
       const [one, other] = await Promise.all(
-        [agentRequest(0, "Fix it"), request].map((body) => planOf(model.engine, body as never)),
+        [agentRequest(0, "Fix it"), request].map((body) => planOf(model.engine, body as never, {})),
       );
       const shared = one.prompt.findIndex((token, i) => token !== other.prompt[i]);
       assert(shared > 1000, `${shared} shared tokens`);
