@@ -10,7 +10,7 @@ export interface JobInput {
   readonly size: number;
   /** Yields all lines from the first. Every call yields the same lines while the file is unchanged. */
   lines(maxLineBytes: number): AsyncGenerator<RawLine>;
-  /** Returns the file's hex SHA-256 after a full pass of `lines`. Only for inputs that hold more than their lines. */
+  /** Returns the file's hex SHA-256 after a full pass of `lines`. Only for files that contain more than the lines, such as tables. */
   digest?(): Promise<string>;
   /** Options added to each line, which the file does not contain. Only for lines made from table rows. */
   readonly asked?: Asked;

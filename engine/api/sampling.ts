@@ -34,7 +34,7 @@ export interface SamplingParams {
   dryAllowedLength: number;
   /** Number of last tokens that are searched for repetitions; -1 means all. */
   dryLastN: number;
-  /** Texts that a repetition does not cross. */
+  /** Texts at which DRY stops matching a repetition. */
   dryBreakers: readonly string[];
   /** Logits of tokens that the prompt or answer contains are divided by this, or multiplied if negative; 1 is off. */
   repetitionPenalty: number;
@@ -198,7 +198,7 @@ export const SAMPLING = {
   dryBreakers: {
     kind: "texts",
     default: ["\n", ":", '"', "*"],
-    doc: "texts that a repetition does not cross",
+    doc: "texts at which DRY stops matching a repetition",
     api: { name: "dry_sequence_breakers" },
     label: "DRY breakers",
   },

@@ -50,7 +50,7 @@ class Translation {
     }
   }
 
-  /** Splits terminals that the lexer would read past. Returns whether it split any. */
+  /** Splits terminals of which the lexer would match too much text. Returns whether it split any. */
   takeApart(): boolean {
     this.#collect();
     const terminals = [...this.#terminals];

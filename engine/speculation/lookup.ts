@@ -55,7 +55,7 @@ export class SuffixIndex {
   #indexed = 0;
   /** Source of the last draft and the text's length then: the likeliest position to continue from. */
   #last = { ...NOWHERE, length: 0 };
-  /** Where the text stopped copying its source, and its length then. */
+  /** The place in the source where the text stopped copying, and the length of the text then. */
   #left = { place: 0, length: 0 };
 
   /** `length`: the expected number of tokens. */

@@ -28,7 +28,9 @@ const think = z.union([z.boolean(), z.enum(["low", "medium", "high", "max"])], {
 export const answerFields = {
   ...modelFields,
   format: format.nullish(),
-  think: think.nullish().openapi({ description: "A word goes to templates that support reasoning efforts" }),
+  think: think.nullish().openapi({
+    description: "Templates that support reasoning efforts get a string value",
+  }),
   options,
   stream: z.boolean().nullish().openapi({ description: "Default true" }),
   logprobs: z.boolean().nullish(),

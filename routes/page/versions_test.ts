@@ -18,7 +18,7 @@ function forked(): Branch {
   return conversation;
 }
 
-Deno.test("versions: each shows its own messages, with the versions within them", () => {
+Deno.test("versions: each version of an answer shows the messages that follow it", () => {
   const conversation = forked();
   assertEquals([contents(conversation), versionsAt(conversation, 1)], ["1 C", { shown: 2, count: 3 }]);
   assertEquals(versionsAt(conversation, 2), { shown: 0, count: 1 });

@@ -109,7 +109,7 @@ Deno.test("drafts: bit-identical for every chunking of the prompt", async () => 
   assertEquals(await drafted(alone, prompt(300), steps), whole);
 });
 
-Deno.test("drafts: several sequences have the drafts and answers of each alone", async () => {
+Deno.test("drafts: several sequences have the same drafts and answers as when each runs alone", async () => {
   const wanted = [{ candidates: 5 }];
   using model = await open(modelOf("qwen35-Q8_0"));
   const runs = [3, 40, 7].map((length, slot) => (

@@ -38,7 +38,7 @@ gpuTest(
 );
 
 for (const [kvType, maxRows] of [["f16", 40], ["q8_0", 12]] as const) {
-  fullTier.test(`preemption: windows, shared caches and two kinds of states in ${kvType} answer bit-identically to alone with ${maxRows} rows per step`, async () => {
+  fullTier.test(`preemption: a model with windows, shared caches and two kinds of states in ${kvType} answers as alone with ${maxRows} rows per step`, async () => {
     const preemptions = await onMixedKernels(kvType, maxRows, { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });

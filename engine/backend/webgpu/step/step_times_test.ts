@@ -31,7 +31,7 @@ function learned(): Costs {
   return costs;
 }
 
-Deno.test("step times: one piece of each kernel has a timed pass per step", () => {
+Deno.test("step times: in each step, one dispatch of each kernel is timed", () => {
   const costs = learned();
   const times = new StepTimes(clockOf(8), costs);
   assertEquals(keys(times, [A, A, B, B]), ["a timed", "a", "b timed", "b"]);
