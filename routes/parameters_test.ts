@@ -202,7 +202,7 @@ Deno.test("parameters: hostile names cost little and stay readable", async () =>
   const warned: string[] = [];
   const app = createApp(new FakeEngine(), { warn: (text) => warned.push(text) });
   const names = ["__proto__", "constructor", "a\r\nset-cookie: b", "\u202e", "ö", "x".repeat(1000)];
-  const many = Array.from({ length: 50_000 }, (_, i) => `"p${i}":1`);
+  const many = Array.from({ length: 9_000 }, (_, i) => `"p${i}":1`);
   const body = `{"prompt":"Hi",${names.map((name) => `${JSON.stringify(name)}:1`).join()},${many.join()}}`;
   const headers = { "content-type": "application/json" };
   const response = await app.request("/v1/completions", { method: "POST", headers, body });

@@ -26,14 +26,14 @@ Deno.test("scheduler: a sequence without a token limit allocates only the blocks
 
 Deno.test("scheduler, in random pools with tenants of different weights: every sequence ends", () => {
   let [preemptions, rows, needed] = [0, 0, 0];
-  for (const seed of everyNth(4, Array.from({ length: 1000 }, (_, i) => i + 1))) {
+  for (const seed of everyNth(8, Array.from({ length: 1000 }, (_, i) => i + 1))) {
     const life = new RandomLife(seed, false, 2 + seed % 3);
     while (life.step());
     preemptions += life.scheduler.preemptions;
     rows += life.rows;
     needed += life.needed;
   }
-  assert(preemptions > 1000, `only ${preemptions} preemptions`);
+  assert(preemptions > 500, `only ${preemptions} preemptions`);
   // Tenants that preempt each other cause more repeated rows than preemptions for memory alone.
   assert(rows < 1.75 * needed, `${rows} rows computed for ${needed} tokens`);
 });

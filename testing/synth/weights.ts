@@ -137,8 +137,14 @@ const FORMAT_FACTS: {
 /** Returns `count` values of a type in float64. */
 export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
   const { elements, bytes: size } = layoutOf(type);
-  if (type === "F32") return Float64Array.from(new Float32Array(bytes.slice(0, count * size).buffer));
-  if (type === "F16") return Float64Array.from(new Float16Array(bytes.slice(0, count * size).buffer));
+  // One block a value would be slow.
+  const { buffer } = bytes.slice(0, count * size);
+  if (type === "F32") return Float64Array.from(new Float32Array(buffer));
+  if (type === "F16") return Float64Array.from(new Float16Array(buffer));
+  if (type === "BF16") {
+    const words = Uint32Array.from(new Uint16Array(buffer), (half) => half << 16);
+    return Float64Array.from(new Float32Array(words.buffer));
+  }
   const value = FORMAT_FACTS[type].value!;
   const values = new Float64Array(count);
   for (let first = 0; first < count; first += elements) {
