@@ -15,8 +15,7 @@ import {
 import { CpuBackend, type CpuOptions } from "./cpu/cpu.ts";
 import { WasmBackend } from "./wasm/wasm.ts";
 import { GpuError } from "./webgpu/errors.ts";
-import { lower } from "./webgpu/lowering.ts";
-import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
+import type { WebGpuBackend, WebGpuOptions } from "./webgpu/webgpu.ts";
 
 export type AnyBackend = CpuBackend | WasmBackend | WebGpuBackend;
 
@@ -102,15 +101,15 @@ export async function prepareBackend(
   options: PrepareOptions,
 ): Promise<Prepared> {
   const cpu = () => openKernels(options);
-  const gpu = () => WebGpuBackend.open(options);
+  const gpu = async () => (await import("./webgpu/webgpu.ts")).WebGpuBackend.open(options);
   const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
   if (options.backend === "webgpu") {
-    checkGpu(plan, options); // before a device is opened and weights are loaded
+    await checkGpu(plan, options); // before a device is opened and weights are loaded
     return { backend: await prepare(await gpu()), choice: "" };
   }
   if (options.backend !== "auto") return { backend: await prepare(await cpu()), choice: "" };
   try {
-    checkGpu(plan, options);
+    await checkGpu(plan, options);
     const trial = firstLayers(plan, TRIAL_LAYERS);
     const { faster, choice } = await race(file, trial, cpu, gpu);
     if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };
@@ -122,8 +121,13 @@ export async function prepareBackend(
 }
 
 /** Throws if the GPU cannot run the plan, or would miss the accuracy gates in the given arithmetic. */
-function checkGpu(plan: Plan, { arithmetic = "f32", accuracy = "gated", notOnGpu }: PrepareOptions): void {
+async function checkGpu(
+  plan: Plan,
+  { arithmetic = "f32", accuracy = "gated", notOnGpu }: PrepareOptions,
+): Promise<void> {
   if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
+  // Only programs that use a GPU load its code.
+  const { lower } = await import("./webgpu/lowering.ts");
   lower(plan);
   if (arithmetic === "f16" && plan.states.length > 0 && accuracy === "gated") {
     const why = "models with recurrent layers fail the accuracy gates in this arithmetic";

@@ -8,8 +8,6 @@ import { describeModel, type ModelDescription } from "./describe.ts";
 import { totalOf } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
 import { engineSize, kvTokens } from "./size.ts";
-import { countDispatches } from "../backend/webgpu/dispatch_count.ts";
-import { lower } from "../backend/webgpu/lowering.ts";
 import { type LayerKind, layerKinds } from "../plan/layers.ts";
 import type { Plan } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
@@ -127,7 +125,7 @@ async function describePlan(
       free,
       leftOut: leftOutParts(described.file, plan),
       text: printPlan(plan),
-      gpu: gpuDispatches(await described.plainPlan(), options.words), // the GPU does not draft
+      gpu: await gpuDispatches(await described.plainPlan(), options.words), // the GPU does not draft
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;
@@ -135,7 +133,11 @@ async function describePlan(
   }
 }
 
-function gpuDispatches(plan: Plan, words?: Words): PlanReport["gpu"] {
+async function gpuDispatches(plan: Plan, words?: Words): Promise<PlanReport["gpu"]> {
+  const [{ countDispatches }, { lower }] = await Promise.all([
+    import("../backend/webgpu/dispatch_count.ts"),
+    import("../backend/webgpu/lowering.ts"),
+  ]);
   try {
     return countDispatches(lower(plan));
   } catch (error) {

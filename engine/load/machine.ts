@@ -2,8 +2,6 @@ import type { BackendName } from "../backend/backend.ts";
 import { defaultBackend } from "../backend/choose.ts";
 import { CpuBackend } from "../backend/cpu/cpu.ts";
 import { WasmBackend } from "../backend/wasm/wasm.ts";
-import { findAdapter, openGpu } from "../backend/webgpu/device/gpu.ts";
-import { probeProducts } from "../backend/webgpu/device/probes.ts";
 import type { MachineLimits } from "../plan/cost.ts";
 
 export type { MachineLimits } from "../plan/cost.ts";
@@ -64,6 +62,8 @@ const SOFTWARE = /llvmpipe|lavapipe|softpipe|swiftshader|basic render/i;
  * opened.
  */
 export async function examineGpu(): Promise<GpuReport | undefined> {
+  const { findAdapter, openGpu } = await import("../backend/webgpu/device/gpu.ts");
+  const { probeProducts } = await import("../backend/webgpu/device/probes.ts");
   if (await findAdapter() === undefined) return undefined;
   const { device, name, kernels } = await openGpu();
   try {
