@@ -76,13 +76,13 @@ export class FolderStore implements PromptStore {
   #secret: Uint8Array = new Uint8Array(0);
   /** Whether this process writes. */
   #writes = false;
-  #looked = 0;
+  #looked = -Infinity;
   #looking = false;
   readonly #queue: Write[] = [];
   #queued = 0;
   readonly #touches = new Map<string, number>();
   #working: Promise<void> | undefined;
-  #quietUntil = 0;
+  #quietUntil = -Infinity;
   /** Number of running reads, and reads that wait for their turn. */
   #reads = 0;
   readonly #readers: (() => void)[] = [];
