@@ -1,4 +1,4 @@
-import { isSlow } from "./step_part.ts";
+import { awaitsDisk, isSlow } from "./step_part.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Cost of a prompt token and of an answer's token, as in "Fairness in Serving Large Language Models" (OSDI 2024). */
@@ -91,7 +91,8 @@ export class Fairness {
     const own = ofTenant.get(sequence.salt) ?? 0;
     const ownRequest = ofRequest.get(sequence.request) ?? 0;
     return answers.filter((other) => {
-      if (isSlow(other)) return false;
+      // What waits for the disk has not run yet, so it would come back without progress.
+      if (isSlow(other) || awaitsDisk(other)) return false;
       const all = ofTenant.get(other.salt)!;
       const ofOne = ofRequest.get(other.request)!;
       const gives = other.salt === sequence.salt

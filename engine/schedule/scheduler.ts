@@ -337,8 +337,13 @@ export class Scheduler implements Restorer {
       }
     }
     const takes = this.#takesPlace(sequence);
-    if (takes ? taken >= places : rows >= this.#stepRows) return "no place";
-    if (this.cache.missing(sequence, spare) > blocks) return "no memory";
+    // An exchange between tenants is for a place alone: where memory is short, it would cost more than it gives.
+    const yielding = takes && taken >= places && !sequence.batch
+      ? this.#fairness.interactive.yielding(sequence, this.#running.interactive.toReversed()).slice(0, 1)
+      : [];
+    if (takes ? taken >= places + yielding.length : rows >= this.#stepRows) return "no place";
+    if (this.cache.missing(sequence, spare) > blocks) return yielding.length > 0 ? "no place" : "no memory";
+    victims.push(...yielding);
     for (;;) {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
@@ -356,7 +361,7 @@ export class Scheduler implements Restorer {
     const [slow, slowBatch] = [interactive.filter(isSlow), batch.filter(isSlow)];
     if (sequence.batch) return [...slowBatch, ...slow];
     const keepsUp = batch.filter((other) => !isSlow(other));
-    return [...slowBatch, ...keepsUp, ...slow, ...this.#fairness.interactive.yielding(sequence, interactive)];
+    return [...slowBatch, ...keepsUp, ...slow];
   }
 
   #release(sequence: Sequence): void {
