@@ -118,7 +118,7 @@ export interface Timed {
 /** Tasks that suit every model. */
 export const ANY_MODEL: readonly Task[] = [COPIES[0], ...NEW_TEXT];
 
-/** How to load the model, the source of drafts, and the length, concurrency and number of the answers. */
+/** Options of loading, the source of drafts, and the answers' length, concurrency and number. */
 export interface SpeedOptions extends Omit<LoadOptions, "model" | "parallel" | "contextLength"> {
   /** Minimum number of rounds. More follow until `seconds` have passed. */
   readonly rounds: number;

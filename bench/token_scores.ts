@@ -1,6 +1,6 @@
 /** The arithmetic of perplexity and KL divergence, with llama.cpp's definitions, so that figures compare. */
 
-/** How a model scores one token of a text. */
+/** A model's score for one token of a text. */
 export interface TokenScore {
   /** Negative log-likelihood. */
   readonly nll: number;

@@ -52,7 +52,7 @@ const COMMAND_HELP = Object.entries(CHAT_COMMANDS)
 
 const EXAMPLES = Object.values(CHAT_COMMANDS).flatMap(({ example }) => example ? [`  ${example}\n`] : []);
 
-/** What `/help` prints. */
+/** The text that `/help` prints. */
 export const CONVERSATION_HELP = `${COMMAND_HELP}Examples:
 ${EXAMPLES.join("")}  /set logit-bias {"42": -100}
 Several lines: between ${FENCE} and ${FENCE}, or pasted. A message that begins with /: put a space before it.

@@ -50,7 +50,7 @@ function parseValue(text: string): unknown {
   }
 }
 
-/** How values of each kind are checked. */
+/** Returns the check for values of a setting, and the rule in words. */
 function checksOf(setting: SamplingSetting): Pick<ChatSetting, "accept" | "rule"> {
   if (setting.kind === "texts") {
     return { accept: acceptTexts, rule: 'a JSON list of non-empty texts, such as ["\\n", ":"]' };

@@ -100,6 +100,9 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   );
 }
 
+/** The fields that count the experts of K-EXAONE and Hy3. */
+const COUNTED = { count: "num_experts", shared: "num_shared_experts", most: MAX_SHARED };
+
 /** Converts K-EXAONE. */
 export function convertExaoneMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   for (const name of ["n_group", "topk_group"]) {
@@ -108,11 +111,7 @@ export function convertExaoneMoe(config: Fields, list: TensorList, prefix: strin
   const layers = config.count("num_hidden_layers", LIMITS.layers);
   const window = config.count("sliding_window", LIMITS.context);
   const slides = readSlidingLayers(config, layers);
-  const experts = readSharedExperts(withDenseCount(config, layers), {
-    count: "num_experts",
-    shared: "num_shared_experts",
-    most: MAX_SHARED,
-  });
+  const experts = readSharedExperts(withDenseCount(config, layers), COUNTED);
   const width = experts.shared * experts.feedForward;
   return convertSharedExperts(config, list, prefix, EXAONE_MOE, {}, {
     ...experts,
@@ -133,11 +132,7 @@ export function convertHyV3(config: Fields, list: TensorList, prefix: string): M
     norm_topk_prob: config.get("route_norm"),
     routed_scaling_factor: config.get("router_scaling_factor"),
   });
-  const experts = readSharedExperts(known, {
-    count: "num_experts",
-    shared: "num_shared_experts",
-    most: MAX_SHARED,
-  });
+  const experts = readSharedExperts(known, COUNTED);
   const width = experts.shared * experts.feedForward;
   return convertSharedExperts(config, list, prefix, HY_V3, {}, {
     ...experts,

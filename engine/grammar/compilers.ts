@@ -31,7 +31,8 @@ export class Compilers {
 
   /**
    * Runs `compile` when it is the asker's turn, and again while the library is busy, the tenant that used least first.
-   * `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not of a batch waits too long, or too many of its tenant wait.
+   * `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not of a batch waits too long, or
+   * too many of its tenant wait.
    */
   async run<T>(asker: Asker, compile: () => Promise<T>, isBusy: (error: unknown) => boolean): Promise<T> {
     const until = asker.batch ? Infinity : performance.now() + this.waitMs;

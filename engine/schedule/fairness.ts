@@ -79,30 +79,24 @@ export class Fairness {
   }
 
   /**
-   * Returns the running sequences that may be preempted so that `sequence` runs, in the given order.
-   * Afterwards their tenant, or their request if the tenant is the same, still runs at least as many for its
-   * weight as that of `sequence`. If the tenant of `sequence` runs none, sequences that have run long are
-   * included.
+   * Returns the first of the running sequences that may be preempted so that `sequence` runs. Afterwards its tenant, or
+   * its request if the tenant is the same, still runs at least as many for its weight as that of `sequence`. If the
+   * tenant of `sequence` runs none, a sequence that has run long may be preempted too.
    */
-  yielding(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
+  yielding(sequence: Sequence, running: readonly Sequence[]): Sequence | undefined {
     const answers = running.filter(({ pooled }) => pooled === undefined);
     const ofTenant = counts(answers, ({ salt }) => salt);
     const ofRequest = counts(answers, ({ request }) => request);
     const own = ofTenant.get(sequence.salt) ?? 0;
     const ownRequest = ofRequest.get(sequence.request) ?? 0;
-    return answers.filter((other) => {
+    return answers.find((other) => {
       // What waits for the disk has not run yet, so it would come back without progress.
       if (isSlow(other) || awaitsDisk(other)) return false;
-      const all = ofTenant.get(other.salt)!;
-      const ofOne = ofRequest.get(other.request)!;
-      const gives = other.salt === sequence.salt
-        ? other.request !== sequence.request && ofOne - 1 > ownRequest
-        : (all - 1) * sequence.weight >= (own + 1) * other.weight ||
-          own === 0 && this.#ranLong(other, sequence);
-      if (!gives) return false;
-      ofTenant.set(other.salt, all - 1);
-      ofRequest.set(other.request, ofOne - 1);
-      return true;
+      if (other.salt === sequence.salt) {
+        return other.request !== sequence.request && ofRequest.get(other.request)! - 1 > ownRequest;
+      }
+      return (ofTenant.get(other.salt)! - 1) * sequence.weight >= (own + 1) * other.weight ||
+        own === 0 && this.#ranLong(other, sequence);
     });
   }
 

@@ -36,9 +36,9 @@ const PRIORITIES = ["interactive", "batch"] as const;
  *
  * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then
  * the latest interactive one. A preempted sequence waits in its order of arrival and computes its tokens again when
- * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory, and
- * interactive ones of a tenant that runs more than its share. Sequences with a slow reader do not run and are preempted
- * first, even by batch sequences.
+ * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory. For a
+ * place alone, it preempts one interactive sequence of a tenant that runs more than its share. Sequences with a slow
+ * reader do not run and are preempted first, even by batch sequences.
  *
  * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
  * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the
@@ -339,11 +339,11 @@ export class Scheduler implements Restorer {
     const takes = this.#takesPlace(sequence);
     // An exchange between tenants is for a place alone: where memory is short, it would cost more than it gives.
     const yielding = takes && taken >= places && !sequence.batch
-      ? this.#fairness.interactive.yielding(sequence, this.#running.interactive.toReversed()).slice(0, 1)
-      : [];
-    if (takes ? taken >= places + yielding.length : rows >= this.#stepRows) return "no place";
-    if (this.cache.missing(sequence, spare) > blocks) return yielding.length > 0 ? "no place" : "no memory";
-    victims.push(...yielding);
+      ? this.#fairness.interactive.yielding(sequence, this.#running.interactive.toReversed())
+      : undefined;
+    if (takes ? taken >= places && !yielding : rows >= this.#stepRows) return "no place";
+    if (this.cache.missing(sequence, spare) > blocks) return yielding ? "no place" : "no memory";
+    if (yielding) victims.push(yielding);
     for (;;) {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
@@ -358,10 +358,8 @@ export class Scheduler implements Restorer {
   /** Returns the running sequences that are preempted in favour of `sequence`, in this order. */
   #victims(sequence: Sequence): Sequence[] {
     const [interactive, batch] = PRIORITIES.map((priority) => this.#running[priority].toReversed());
-    const [slow, slowBatch] = [interactive.filter(isSlow), batch.filter(isSlow)];
-    if (sequence.batch) return [...slowBatch, ...slow];
-    const keepsUp = batch.filter((other) => !isSlow(other));
-    return [...slowBatch, ...keepsUp, ...slow];
+    const keepsUp = sequence.batch ? [] : batch.filter((other) => !isSlow(other));
+    return [...batch.filter(isSlow), ...keepsUp, ...interactive.filter(isSlow)];
   }
 
   #release(sequence: Sequence): void {
