@@ -1,7 +1,7 @@
 import { COHERES } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
 import { BAILINGMOE, DEEPSEEK } from "./decoders/deepseek.ts";
-import { DEEPSEEK2 } from "./decoders/deepseek2.ts";
+import { DEEPSEEK2, MISTRAL4 } from "./decoders/deepseek2.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
 import { GEMMAS } from "./decoders/gemma.ts";
 import { GRANITES } from "./decoders/granite.ts";
@@ -32,6 +32,7 @@ const ALL: readonly Family[] = [
   DEEPSEEK,
   BAILINGMOE,
   DEEPSEEK2,
+  MISTRAL4,
   ...LLAMA_ENCODERS,
   GEMMA_EMBEDDING,
 ];

@@ -22,12 +22,17 @@ interface LatentShape extends Dimensions {
   readonly rotated: number;
   readonly valueLength: number;
   readonly ropeBase: number;
-  /** YaRN's factor, with DeepSeek V2 Lite's temperature. */
+  /** YaRN's factor, and a tenth of its log multiplier, by default DeepSeek V2 Lite's. */
   readonly factor?: number;
+  readonly multiplier?: number;
+  /** Growth of queries beyond the original context. */
+  readonly beta?: number;
   readonly untied?: boolean;
   readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
   /** Experts are weighted by sigmoids with a bias, divided by their sum; otherwise by the softmax over all. */
   readonly sigmoid?: boolean;
+  /** Weights are divided by their sum; by default where they are sigmoids. */
+  readonly divided?: boolean;
   readonly leadingDense: number;
 }
 
@@ -106,6 +111,47 @@ export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
   write,
 };
 
+/** Like Mistral Small 4: experts in all layers, and queries that grow with their position. */
+export const MISTRAL4: SynthModel<LatentShape> = {
+  tiny: {
+    ...LATENT_TINY,
+    heads: 8,
+    queryRank: 512,
+    ropeBase: 1e4,
+    factor: 40,
+    multiplier: 0.1,
+    beta: 0.1,
+    // Without a bias two of many experts are easily so close that rounding chooses.
+    experts: { count: 8, used: 2, feedForward: 256, shared: 1, scale: 1 },
+    divided: true,
+    leadingDense: 0,
+  },
+  real: {
+    "mistral-small-4": {
+      embedding: 4096,
+      feedForward: 12_288,
+      layers: 36,
+      vocabulary: 131_072,
+      context: 1_048_576,
+      heads: 32,
+      rank: 256,
+      queryRank: 1024,
+      plain: 64,
+      rotated: 64,
+      valueLength: 128,
+      ropeBase: 1e4,
+      factor: 128,
+      multiplier: 0.1,
+      beta: 0.1,
+      untied: true,
+      experts: { count: 128, used: 4, feedForward: 2048, shared: 1, scale: 1 },
+      divided: true,
+      leadingDense: 0,
+    },
+  },
+  write,
+};
+
 function write(file: SynthFile, shape: LatentShape): void {
   const { embedding, layers, experts, leadingDense } = shape;
   writeKeys(file, shape);
@@ -127,7 +173,7 @@ function write(file: SynthFile, shape: LatentShape): void {
 }
 
 function writeKeys(file: SynthFile, shape: LatentShape): void {
-  const { rank, rotated, experts, queryRank = 0, factor } = shape;
+  const { rank, rotated, experts, queryRank = 0, factor, multiplier = 0.0707, beta } = shape;
   file.counts({
     block_count: shape.layers,
     context_length: shape.context,
@@ -149,13 +195,17 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     expert_gating_func: shape.sigmoid ? 2 : 1,
     leading_dense_block_count: shape.leadingDense,
   });
-  file.key("expert_weights_norm", "BOOL", shape.sigmoid ?? false);
+  file.key("expert_weights_norm", "BOOL", shape.divided ?? shape.sigmoid ?? false);
   file.key("expert_weights_scale", "FLOAT32", experts.scale);
   if (factor === undefined) return;
   file.key("rope.scaling.type", "STRING", "yarn");
   file.key("rope.scaling.factor", "FLOAT32", factor);
-  file.key("rope.scaling.original_context_length", "UINT32", Math.floor(shape.context / factor));
-  file.key("rope.scaling.yarn_log_multiplier", "FLOAT32", 0.0707);
+  const original = Math.floor(shape.context / factor);
+  file.key("rope.scaling.original_context_length", "UINT32", original);
+  file.key("rope.scaling.yarn_log_multiplier", "FLOAT32", multiplier);
+  if (beta === undefined) return;
+  file.key("attention.temperature_scale", "FLOAT32", beta);
+  file.key("attention.temperature_length", "UINT32", original);
 }
 
 function writeLatentAttention(file: SynthFile, block: string, shape: LatentShape): void {

@@ -8,7 +8,7 @@ import { WINDOWED_MIXTURES } from "./windowed_mixtures.ts";
 import { PLAMO3, POST_NORMED } from "./post_normed.ts";
 import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
-import { DEEPSEEK2, DEEPSEEK2_LITE } from "./latent.ts";
+import { DEEPSEEK2, DEEPSEEK2_LITE, MISTRAL4 } from "./latent.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import {
@@ -30,6 +30,7 @@ const ALL = {
   ...WINDOWED_MIXTURES,
   deepseek2: DEEPSEEK2,
   "deepseek2-lite": DEEPSEEK2_LITE,
+  mistral4: MISTRAL4,
   gemma3n: GEMMA3N,
   gemma4: GEMMA4,
   gemma4_moe: GEMMA4_MOE,

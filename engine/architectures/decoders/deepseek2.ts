@@ -3,6 +3,7 @@ import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert
 import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
+import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { latentAttention, readLatentHeads } from "../parts/latent_attention.ts";
@@ -19,9 +20,10 @@ import {
 import { readGroups } from "./sigmoid_experts.ts";
 
 /**
- * DeepSeek V2 and V3, and models with their layers: GLM-4.7 Flash, Moonlight, Kimi K2, GigaChat 3, Youtu.
- * Latent attention; chosen and shared experts after the leading dense layers. Sources: "DeepSeek-V3" (arXiv
- * 2412.19437); Hugging Face transformers, models/deepseek_v2, deepseek_v3 and glm4_moe_lite.
+ * DeepSeek V2 and V3, and models with their layers: GLM-4.7 Flash, Moonlight, Kimi K2, GigaChat 3, Youtu,
+ * Mistral Large 3. Latent attention; chosen and shared experts after the leading dense layers. Sources:
+ * "DeepSeek-V3" (arXiv 2412.19437); Hugging Face transformers, models/deepseek_v2, deepseek_v3 and
+ * glm4_moe_lite.
  */
 export const DEEPSEEK2: Family = {
   architecture: "deepseek2",
@@ -32,7 +34,8 @@ export const DEEPSEEK2: Family = {
     const layerCount = leaveOutDrafting(b, h);
     const scaling = readScaling(keys, h);
     const latent = readLatentHeads(b.file, h);
-    const heads = { ...latent, scale: latent.scale * scaling.scores };
+    const temperature = readTemperature(keys, h);
+    const heads = { ...latent, scale: latent.scale * scaling.scores, temperature };
     const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
     const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
     const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
@@ -49,6 +52,16 @@ export const DEEPSEEK2: Family = {
     };
   },
 };
+
+/** Mistral Small 4: DeepSeek's decoder. Source: Hugging Face transformers, models/mistral4. */
+export const MISTRAL4: Family = { ...DEEPSEEK2, architecture: "mistral4" };
+
+/** Reads how queries grow beyond a number of tokens, by default the original context. Source: as readScaling. */
+function readTemperature(keys: ArchitectureKeys, h: Hparams): RopeOptions["temperature"] {
+  const beta = keys.scale("attention.temperature_scale", 0);
+  if (beta === 0) return undefined;
+  return { beta, period: keys.count("attention.temperature_length", h.contextLength, h.ropeOriginalContext) };
+}
 
 /**
  * Reads YaRN, whose temperature scales all attention scores here instead of the rotated rows. The key holds a

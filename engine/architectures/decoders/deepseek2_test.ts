@@ -14,6 +14,8 @@ import { type KeyChange, type TensorChange, testRefusals, without } from "../tes
 const FILE = parseGguf(synthesize({ architecture: "deepseek2", types: ["F32"], seed: 1, layers: 2 }));
 const LITE = parseGguf(synthesize({ architecture: "deepseek2-lite", types: ["F32"], seed: 1, layers: 2 }));
 
+const MISTRAL4 = parseGguf(synthesize({ architecture: "mistral4", types: ["F32"], seed: 1, layers: 2 }));
+
 const routesOf = (file: GgufFile) => buildPlan(file).ops.filter((op) => op.op === "route");
 
 Deno.test("deepseek2: caches one row per token for all heads", () => {
@@ -48,6 +50,15 @@ Deno.test("deepseek2: applies YaRN's temperature to the scores only", () => {
   const scales = plan.ops.flatMap((op) => op.op === "attention" ? [op.scale] : []);
   const expected = (1 + 0.0707 * Math.log(40)) ** 2 / Math.sqrt(288);
   scales.forEach((scale) => assertAlmostEquals(scale, expected, 1e-6));
+});
+
+Deno.test("mistral4: queries grow by their position in units of the original context, or as the file says", () => {
+  const growth = (file: GgufFile) =>
+    buildPlan(file).ops.flatMap((op) => op.op === "rope_append" ? [[op.beta, op.period]] : []);
+  const usual = changed(MISTRAL4, { key: ["attention.temperature_length", undefined] });
+  assertEquals(growth(MISTRAL4), Array(2).fill([Math.fround(0.1), 51]));
+  assertEquals(growth(usual), growth(MISTRAL4));
+  assertEquals(growth(LITE), Array(2).fill([0, 0]));
 });
 
 Deno.test("deepseek2: accepts files whose layers are all dense (Youtu)", () => {
@@ -113,6 +124,9 @@ const TENSORS: readonly TensorChange[] = [
 ];
 
 testRefusals("deepseek2", FILE, { keys: KEYS, tensors: TENSORS });
+testRefusals("mistral4", MISTRAL4, {
+  keys: [["attention.temperature_length", 2 ** 30], ["attention.temperature_scale", -1]],
+});
 testRefusals("deepseek2-lite", LITE, {
   keys: [
     ["expert_group_count", 4],

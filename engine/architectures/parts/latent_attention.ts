@@ -7,7 +7,7 @@ import { headMatmul } from "../../plan/ops/head_matmul.ts";
 import { join } from "../../plan/ops/join.ts";
 import { fused, linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
-import { ropeAppend } from "../../plan/ops/rope_append.ts";
+import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
 import type { TensorName } from "../architecture.ts";
 
 /**
@@ -27,6 +27,8 @@ export interface LatentHeads {
   readonly eps: number;
   /** Factor on the scores. */
   readonly scale: number;
+  /** Growth of queries with their position; by default none. */
+  readonly temperature?: RopeOptions["temperature"];
 }
 
 const MAX_RANK = 65_536;
@@ -88,7 +90,7 @@ export function latentAttention(
   of: LatentHeads,
   name: TensorName,
 ): Value {
-  const { heads, rank, rotated, eps } = of;
+  const { heads, rank, rotated, eps, temperature } = of;
   const width = rotated + rank;
   const shape = {
     layer: b.kvLayer({ heads: 1, headDim: width }),
@@ -111,7 +113,8 @@ export function latentAttention(
     rest: rotated,
     keeps: true,
   });
-  ropeAppend(b, [queries, key, key], shape, { table, rotated, interleaved: true, eps, vFrom: rotated });
+  const turning = { table, rotated, interleaved: true, eps, vFrom: rotated, temperature };
+  ropeAppend(b, [queries, key, key], shape, turning);
   const read = attention(b, queries, shape, of.scale);
   return headMatmul(b, read, {
     name: name("attn_v_b"),

@@ -22,6 +22,10 @@ class DeepSeek2(BailingMoe2):
             factor, multiplier = (float(self.key(f"rope.scaling.{name}")) for name in ("factor", "yarn_log_multiplier"))
             self.scale *= (1 + multiplier * np.log(factor)) ** 2  # the key has a tenth of mscale_all_dim
 
+    def temperature(self, positions, layer):
+        beta, length = float(self.key("attention.temperature_scale", 0.0)), self.key("attention.temperature_length", 1)
+        return 1 + beta * np.log(1 + positions // length)
+
     def queries(self, x, name):
         if f"{name}.attn_q.weight" in self.weights:
             q = self.linear(x, f"{name}.attn_q")
@@ -33,6 +37,8 @@ class DeepSeek2(BailingMoe2):
         n, name, turned = len(x), f"blk.{layer}", self.rotated
         q = self.queries(x, name)
         plain, placed = q[..., :-turned], self.rotate(q[..., -turned:], cache.length, layer)
+        grown = self.temperature(np.arange(cache.length, cache.length + n), layer)[:, None, None]
+        plain, placed = plain * grown, placed * grown
         made = self.linear(x, f"{name}.attn_kv_a_mqa")[:, None]
         latent = self.norm(made[..., :self.rank], f"{name}.attn_kv_a_norm")
         place = self.rotate(made[..., self.rank:], cache.length, layer)

@@ -108,6 +108,7 @@ FAMILIES = {
     "granitemoe": GraniteMoe,
     "granite_swa": GraniteSwa,
     "mistral3": Mistral3,
+    "mistral4": DeepSeek2,
 }
 
 
