@@ -6,7 +6,7 @@ import type { Scenario } from "./storm.ts";
 import rows from "./storms.json" with { type: "json" };
 import { TENANTS } from "./tenants.ts";
 
-/** A campaign with its pinned outcome. */
+/** A campaign with its expected outcome. */
 export interface Row {
   readonly name: string;
   readonly fault: string;
