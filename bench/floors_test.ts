@@ -12,12 +12,12 @@ const cost = planCost(plan, bytesOf);
 const DECODE = { sequences: 3, rows: 1, cached: 99, logitRows: 3 };
 const PREFILL = { sequences: 1, rows: 400, cached: 0, logitRows: 1 };
 
-Deno.test("floors: attention reads the cache of every sequence", () => {
+Deno.test("speed limits: attention reads the cache of every sequence", () => {
   const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
   assertAlmostEquals(attentionFloor(plan, cost, DECODE, limits), 3 * 100 * cost.kvBytesPerToken / 1e9);
 });
 
-Deno.test("floors: a row of a prompt attends to the rows before it and to itself", () => {
+Deno.test("speed limits: a row of a prompt attends to itself and the rows before it", () => {
   const limits = { readGbps: 1e9, int8Gops: 2, f32Gflops: 0.5 };
   const noFaster = { readGbps: 1e9, int8Gops: 2, f32Gflops: 2 };
   // Two layers, a query of 256, two products of two operations each; 400 rows of 200.5 tokens on average.
@@ -29,7 +29,7 @@ Deno.test("floors: a row of a prompt attends to the rows before it and to itself
   assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, noFaster), operations / 2e9 + matrices, 1e-6);
 });
 
-Deno.test("floors: the bounds of single ops add up to the bound of a step that is limited by reading", () => {
+Deno.test("speed limits: the limits of single ops add up to the limit of a step that memory bandwidth bounds", () => {
   const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
   const ops = plan.ops.reduce((sum, op) => sum + opFloor(plan, op, bytesOf, DECODE, limits), 0);
   assertAlmostEquals(ops, evenStepFloor(plan, cost, DECODE, limits));

@@ -40,7 +40,7 @@ function header(shape: DecoderShape, type: TensorType): GgufFile {
   return { metadata: new MetadataMap(entries), tensors, paths: ["header.gguf"] } as unknown as GgufFile;
 }
 
-Deno.test("threads on paper: runs get shorter as in the kernels, and go to the thread that is free first", () => {
+Deno.test("estimated threads: portions of work get shorter as in the kernels, and go to the thread that is free first", () => {
   assertEquals(tapering(12, [1, Infinity], 2), [2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
   assertEquals(tapering(3072, [96, 288], 2).slice(0, 3), [288, 288, 288]);
   assertEquals(tapering(100, [32, 288], 16), [32, 32, 32, 4]);
@@ -48,7 +48,7 @@ Deno.test("threads on paper: runs get shorter as in the kernels, and go to the t
   assertEquals(busiest([1, 1, 1, 1, 4], 2), 6);
 });
 
-Deno.test("threads on paper: constants equal those in the kernels' sources", async () => {
+Deno.test("estimated threads: the estimate's constants equal those in the kernels' sources", async () => {
   const source = async (path: string) =>
     await Deno.readTextFile(new URL(`../rust-kernels/src/${path}`, import.meta.url));
   const expected: [string, string, number][] = [
@@ -80,7 +80,7 @@ const REACHED: Readonly<Record<string, Readonly<Record<number, readonly [number,
 };
 
 for (const [name, shape] of Object.entries({ "0.6B": SMALL, "8B": LARGE })) {
-  Deno.test(`threads on paper: ${name}'s parallel efficiency does not fall below the recorded values`, () => {
+  Deno.test(`estimated threads: ${name}'s parallel efficiency does not fall below the recorded values`, () => {
     for (const [threads, reached] of Object.entries(REACHED[name])) {
       const found = paperRows(buildPlan(header(shape, "Q8_0")), [Number(threads)]);
       found.forEach(({ work, linear }, i) => {

@@ -22,7 +22,7 @@ const REFUSED = [
   ],
 ] as const;
 
-Deno.test("usage: refuses a text given in two ways before reading anything", async () => {
+Deno.test("usage: refuses contradictory sources of a text before reading anything", async () => {
   for (const [command, args, message] of REFUSED) {
     await assertRejects(() => command(args), UsageError, message);
   }

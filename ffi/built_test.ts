@@ -2,7 +2,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { toFileUrl } from "@std/path";
 import { newest } from "./built.ts";
 
-Deno.test("built libraries: the newest file at any depth counts, except under excluded names", async () => {
+Deno.test("built libraries: the newest source file at any depth decides whether a library is outdated, except in excluded folders", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const path = (name: string) => `${folder}/${name}`;

@@ -101,7 +101,7 @@ Deno.test("library search: the error lists the places, their problems and advice
   }
 });
 
-Deno.test("package.ts: has the version of deno.json and of the crates", async () => {
+Deno.test("package.ts: states the same version as deno.json and the crates", async () => {
   const read = (name: string) => Deno.readTextFile(new URL(`../${name}`, import.meta.url));
   assertEquals(JSON.parse(await read("deno.json")).version, VERSION);
   for (const crate of ["rust-kernels", "rust-grammar"]) {

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { retryAfter } from "./http.ts";
 
-Deno.test("retry-after: a date counts from the answer's date, whatever this machine's clock says", () => {
+Deno.test("retry-after: a date is compared with the Date header of the answer, not with this machine's clock", () => {
   const waits = [
     ["120", undefined, 120_000],
     ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:07 GMT", 30_000],

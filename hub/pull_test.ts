@@ -226,7 +226,7 @@ Deno.test("pull: resumes a stopped download, and restarts it if the file has cha
   }
 });
 
-Deno.test("pull: without hash and version, drops bytes of an earlier run", async () => {
+Deno.test("pull: drops the bytes of an earlier run when the server states neither hash nor version", async () => {
   for (const nameless of [false, true]) {
     await withHub(async ({ hub, folder, run }) => {
       const source = `${hub.cdn}/${REPO}/${FILE}`;
@@ -336,7 +336,7 @@ Deno.test("pull: refuses files that are not models by their first bytes", async 
   }, { repositories: { [REPO]: { "page.gguf": page, "cut.gguf": cut, "strange.gguf": strange } } });
 });
 
-Deno.test("pull: does not replace a file of another origin", async () => {
+Deno.test("pull: does not replace a file that came from another source", async () => {
   const repositories = { [REPO]: { [FILE]: MODEL }, "you/Tiny-GGUF": { [FILE]: OTHER } };
   await withHub(async ({ folder, run }) => {
     await Deno.writeTextFile(join(folder, FILE), "mine");

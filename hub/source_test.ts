@@ -91,7 +91,7 @@ const summary = (paths: string[]) =>
     missing,
   ]);
 
-Deno.test("choices: read quantizations from names, and skip projectors and statistics", () => {
+Deno.test("choices: quantizations are read from file names, and projectors and statistics are skipped", () => {
   const names = [
     "M-Q4_K_M.gguf",
     "M.IQ4_XS.gguf",
@@ -111,7 +111,7 @@ Deno.test("choices: read quantizations from names, and skip projectors and stati
   ]);
 });
 
-Deno.test("choices: shards and parts form one model, and missing ones are named", () => {
+Deno.test("choices: all files of a split model form one choice, and missing files are named", () => {
   assertEquals(summary(["Q8/M-Q8_0-00002-of-00002.gguf", "Q8/M-Q8_0-00001-of-00002.gguf"]), [
     ["M-Q8_0", "Q8_0", ["M-Q8_0-00001-of-00002.gguf", "M-Q8_0-00002-of-00002.gguf"], ""],
   ]);

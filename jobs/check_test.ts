@@ -35,7 +35,7 @@ Deno.test("checkInput: counts lines, refusals and duplicates, and names the firs
   ]);
 });
 
-Deno.test("checkInput: a refused line still reserves its custom_id", async () => {
+Deno.test("checkInput: the custom_id of a refused line counts when duplicates are searched", async () => {
   const { refusals } = await check([line("a", { method: "GET" }), line("a")].join("\n"));
   assertEquals(refusals.map(({ code }) => code), ["invalid_method", "duplicate_custom_id"]);
 });

@@ -4,7 +4,7 @@ import { UnansweredLine } from "./run/dispatch.ts";
 import { linesInFlight, withoutAlias } from "./setup.ts";
 import { batchLine, runOn } from "./testing.ts";
 
-Deno.test("linesInFlight: is half as many again as the model's sequences, or starts low when they are unknown", () => {
+Deno.test("linesInFlight: is 1.5 times the model's number of sequences, or starts low when that number is unknown", () => {
   assertEquals([1, 4, 16].map(linesInFlight), [{ parallel: 2 }, { parallel: 6 }, { parallel: 24 }]);
   assertEquals(linesInFlight(), { parallel: 24, most: 96 });
 });
@@ -32,7 +32,7 @@ Deno.test("runBatch: a cancelled job ends although the engine never answers", as
   assertEquals(errors, Array(9).fill("batch_cancelled"));
 });
 
-Deno.test("runBatch: revises each body and judges each answer of a line", async () => {
+Deno.test("runBatch: the caller's functions may change each body and check each answer", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put("in.jsonl", [0, 1].map((n) => batchLine(n)).join("\n"));
   const { counts } = await runOn(

@@ -5,7 +5,7 @@ const INPUT = '{"n":12345678901234567890,"x":1.0}';
 const USE = `{"messages":[{"role":"assistant","content":[{"type":"tool_use","input":${INPUT}}]}]}`;
 const CALL = `{"messages":[{"content":null,"tool_calls":[{"function":{"arguments":${INPUT}}}]}]}`;
 
-Deno.test("request: numbers in arguments of calls keep their text, in a request and in a line", () => {
+Deno.test("call arguments: numbers keep their digits as written, in a request and in a batch line", () => {
   for (const text of [USE, CALL, `{"custom_id":"a","body":${USE}}`, `{"body":${CALL}}`]) {
     assertEquals(JSON.stringify(parseRequest(text)), text);
     for (
@@ -25,7 +25,7 @@ Deno.test("request: numbers in arguments of calls keep their text, in a request 
   }
 });
 
-Deno.test("request: all other numbers are plain numbers", () => {
+Deno.test("call arguments: numbers elsewhere in the body become ordinary numbers", () => {
   const head =
     `{"temperature":1.0,"tool_calls":1.50,"input":{"x":1.0},"messages":[{"input":{"x":1.0}},null,1],`;
   const parsed = parseRequest(head + USE.slice(1).replace('"messages"', '"messages2"'));
@@ -36,7 +36,7 @@ Deno.test("request: all other numbers are plain numbers", () => {
   }
 });
 
-Deno.test("request: equal arguments keep their own number texts, and objects elsewhere have no effect", () => {
+Deno.test("call arguments: equal arguments of two calls each keep their own digits, and equal objects elsewhere have no effect", () => {
   const use = (input: string) => `{"type":"tool_use","input":${input}}`;
   const inputs = ['{"x":1}', '{"x":1.0}', '{"x":1.00}', '{"input":{"x":1.0},"a":"}\\"{"}', '{"x":1}', "{}"];
   const tools = '[{"input_schema":{"properties":{"input":{"type":"number"},"arguments":{"minimum":1.0}}}}]';
@@ -50,7 +50,7 @@ Deno.test("request: equal arguments keep their own number texts, and objects els
   }
 });
 
-Deno.test("request: numbers beyond the limits are plain numbers", () => {
+Deno.test("call arguments: beyond the limits, numbers become ordinary numbers", () => {
   const text = USE.replace("1.0", `[${"1.0,".repeat(10_000)}1.0]`);
   assertEquals(parseRequest(text), JSON.parse(text));
   const many = `{"messages":[{"content":[${

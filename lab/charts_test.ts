@@ -3,7 +3,7 @@ import { draw } from "./charts.ts";
 
 const row = { threads: 1, shape: "3072x1024", format: "Q8_0", weights_in: "memory" };
 
-Deno.test("picture: shows a kernel report as two bars per format", () => {
+Deno.test("chart: shows a kernel report as two bars per format", () => {
   const svg = draw([{
     kind: "kernels",
     isa: "avx2",
@@ -16,7 +16,7 @@ Deno.test("picture: shows a kernel report as two bars per format", () => {
   assertEquals([...svg.matchAll(/>(\d+) %</g)].map(([, share]) => share), ["95", "62"]);
 });
 
-Deno.test("picture: shows a model report as rates over sequences, and escapes names", () => {
+Deno.test("chart: shows a model report as speed per number of sequences, and escapes names", () => {
   const svg = draw([{
     model: "<b>&",
     isa: "avx2",

@@ -124,7 +124,7 @@ Deno.test("chat: copies a request, so later changes to its parts have no effect"
   assertEquals(usage.completionTokens, 3);
 });
 
-Deno.test("chat: throws a code for an invalid request, and the message names the field as written", async () => {
+Deno.test("chat: throws an error with a code for an invalid request, and the message names the field as the caller wrote it", async () => {
   const engine = new FakeEngine({ refuses: () => undefined, contextLength: 64 });
   const cases: [options: unknown, words: string][] = [
     [{ temprature: 0 }, 'There is no option "temprature"; there are temperature, '],

@@ -62,7 +62,7 @@ Deno.test("default context: two models whose usual memory fits the budget both s
   });
 });
 
-Deno.test("default context: a model of a folder takes no memory that a later model may need", async () => {
+Deno.test("default context: with a models folder, a model takes no memory that other models may need later", async () => {
   await withFiles(["a"], async (folder) => {
     await withPool({ folder }, async (pool) => assertEquals(await contextsOf(pool), [USUAL]));
   });
@@ -93,7 +93,7 @@ Deno.test({
   },
 });
 
-Deno.test("default context: a batch's identity does not depend on memory, and a draft model's memory not on it", async () => {
+Deno.test("default context: neither a batch's identity nor a draft model's memory depends on the free memory", async () => {
   await withFiles(["a"], async (_, [model]) => {
     const identities = [];
     for (const more of [{}, { spareBytes: 0 }, { contextLength: 4096 }]) {

@@ -9,7 +9,7 @@ import { KernelError } from "../ffi/library.ts";
 import { BatchError } from "../jobs/errors.ts";
 import { CompyError, loadError, needDeno, toCompyError } from "./errors.ts";
 
-Deno.test("CompyError: wraps the errors of all parts with their codes, messages and figures", () => {
+Deno.test("CompyError: errors of all modules become one with the same code, message and figures", () => {
   const cases: [error: Error, code: string][] = [
     [new EngineError("context_length_exceeded", "words", { n_ctx: 4 }), "context_length_exceeded"],
     [new ChatTemplateError("words"), "chat_template_error"],

@@ -231,7 +231,7 @@ Deno.test("model: closing ends its streams with engine_closed, also when nobody 
   await new Promise((resolve) => setTimeout(resolve, 20));
 });
 
-Deno.test("model: each refusal has a code", async () => {
+Deno.test("model: each refused request throws an error with a code", async () => {
   await withModel({ parallel: 1, queue: 1 }, async (model) => {
     const cases: [code: string, promise: () => Promise<unknown>, words: string][] = [
       ["context_length_exceeded", () => model.chat("word ".repeat(600)).answer(), "shorten the prompt"],
@@ -295,7 +295,7 @@ Deno.test("model: each refusal has a code", async () => {
   });
 });
 
-Deno.test("library: an import does not use the Deno global", async () => {
+Deno.test("library: importing it does not access the Deno global", async () => {
   const code = `
     const seen = [];
     const get = (target, name) => {

@@ -29,7 +29,7 @@ async function expected(model: Model): Promise<string> {
   return (await model.chat("Who are you?", { temperature: 0 }).answer()).text;
 }
 
-Deno.test("createServer: answers like the model, mounts into another app and leaves the model unchanged", async () => {
+Deno.test("createServer: answers like the model, can be mounted into another app, and does not close the model", async () => {
   await using model = await open();
   const text = await expected(model);
   {
@@ -139,7 +139,7 @@ Deno.test("createServer: stores files and batches in a folder, and a later serve
   }
 });
 
-Deno.test("createServer: throws a code for an impossible server", async () => {
+Deno.test("createServer: throws an error with a code if a server cannot be created", async () => {
   await using model = await open();
   await using twin = await open();
   const made: [code: string, models: Model | Model[], options: unknown, words: string][] = [

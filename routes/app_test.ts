@@ -171,7 +171,7 @@ Deno.test("metrics: count answers by route pattern and status, never by the clie
   }
 });
 
-Deno.test("ready: 200 while the server takes work and 503 while it drains; health is always 200", async () => {
+Deno.test("/ready: is 200 while the server accepts work and 503 while it drains; /health is always 200", async () => {
   const lifecycle = { draining: false };
   const { app } = open({ lifecycle });
   const status = async (path: string, method = "GET") => (await app.request(path, { method })).status;
@@ -182,7 +182,7 @@ Deno.test("ready: 200 while the server takes work and 503 while it drains; healt
   assertEquals(await status("/v1/models"), 200);
 });
 
-Deno.test("ready: reports a loading, failed or draining engine without internals", async () => {
+Deno.test("/ready: reports a loading, failed or draining engine without internal details", async () => {
   const { app, engine } = open();
   const seen: unknown[] = [];
   const look = async () => {
@@ -224,7 +224,7 @@ Deno.test("loading engine: refuses with 503 and retry-after", async () => {
   assertEquals((await response.json()).error.code, "engine_unavailable");
 });
 
-Deno.test("request id: every answer has its own", async () => {
+Deno.test("request id: every response has its own id", async () => {
   const { app } = open({ apiKeys: ["k"] });
   const ids = new Set<string>();
   const bad = { authorization: "Bearer x" };

@@ -313,7 +313,7 @@ Deno.test("requests: malformed bodies are a 4xx, and the server keeps serving", 
   });
 });
 
-Deno.test("requests: JSON may come under some other types; wrong type is 415, wrong method 405, wrong path 404", async () => {
+Deno.test("requests: JSON may have some other content types; a wrong type is 415, a wrong method 405, a wrong path 404", async () => {
   await withServer({}, async (server) => {
     const body = json(good[CHAT]);
     for (
@@ -407,7 +407,7 @@ Deno.test("requests: JSON may come under some other types; wrong type is 415, wr
   });
 });
 
-Deno.test("requests: a body over the limit is 413, with a correct, missing or false length", async () => {
+Deno.test("requests: a body over the limit is 413, whether content-length is correct, missing or false", async () => {
   await withServer({ limits: { bodyBytes: 10_000 } }, async (server) => {
     const large = json({ ...good[CHAT], metadata: `"${"x".repeat(20_000)}"` });
     assertEquals((await send(server, CHAT, large)).status, 413);

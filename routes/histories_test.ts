@@ -35,7 +35,7 @@ const made = (id: string, name: string, args = "{}") => ({
   function: { name, arguments: args },
 });
 
-Deno.test("histories: content [], null, empty and absent beside calls are the same", async () => {
+Deno.test('chat histories: beside calls, content may be [], null, "" or missing, with the same prompt', async () => {
   const call = made("a", "clock");
   const result = { role: "tool", tool_call_id: "a", content: "noon" };
   const said = (content: object) => ({
@@ -49,7 +49,7 @@ Deno.test("histories: content [], null, empty and absent beside calls are the sa
   ]);
 });
 
-Deno.test("histories: an image that a tool returned is a note in the prompt", async () => {
+Deno.test("chat histories: an image that a tool returned becomes a note in the prompt", async () => {
   const call = made("a", "look");
   const image = { type: "image_url", image_url: { url: "data:image/png;base64,AA==" } };
   const content = [{ type: "text", text: "seen" }, image];
@@ -61,7 +61,7 @@ Deno.test("histories: an image that a tool returned is a note in the prompt", as
   ]);
 });
 
-Deno.test("histories: calls and results without ids are paired by order, results with a name by the name", async () => {
+Deno.test("chat histories: calls and results without ids are matched by order, results with a tool name by that name", async () => {
   const expected = [
     ASK,
     { role: "assistant", content: null, tool_calls: [made(id(1), "clock"), made(id(2), "date")] },
@@ -119,7 +119,7 @@ Deno.test("histories: calls and results without ids are paired by order, results
   }], plain);
 });
 
-Deno.test("histories: missing arguments are {}, and arguments that were cut stay text", async () => {
+Deno.test("chat histories: missing arguments become {}, and arguments that were cut stay text", async () => {
   for (
     const [given, shown] of [["", "{}"], [null, "{}"], ["null", "{}"], ['{"zone": "U', '{"zone": "U'], [{
       zone: 1,
@@ -149,7 +149,7 @@ Deno.test("histories: missing arguments are {}, and arguments that were cut stay
   }
 });
 
-Deno.test("histories: reasoning is the same as reasoning_content, which comes first", async () => {
+Deno.test("chat histories: reasoning is another name of reasoning_content, which wins if both are given", async () => {
   const said = (thought: object) => ({
     messages: [ASK, { role: "assistant", content: "Noon", ...thought }, ASK],
   });
@@ -162,7 +162,7 @@ Deno.test("histories: reasoning is the same as reasoning_content, which comes fi
   ], expected);
 });
 
-Deno.test("histories: system messages reach the template where they stand", async () => {
+Deno.test("chat histories: the template gets system messages at their places", async () => {
   const rule = { role: "system", content: "Be brief." };
   const messages = [rule, ASK, rule, { role: "assistant", content: "Noon" }, rule, ASK];
   for (const path of ["/v1/chat/completions", "/v1/messages", "/api/chat"]) {
@@ -172,7 +172,7 @@ Deno.test("histories: system messages reach the template where they stand", asyn
   await reads("/v1/responses", [{ input: messages.with(3, said as never) }], messages);
 });
 
-Deno.test("histories: numbers in objects of arguments keep their text", async () => {
+Deno.test("chat histories: numbers in objects of arguments keep their digits as written", async () => {
   const args = '{"n":12345678901234567890,"x":1.0,"list":[2.50,{"e":1e3}]}';
   const expected = [ASK, { role: "assistant", content: null, tool_calls: [made("a", "f", args)] }];
   const turn = `[{"role":"user","content":"Time?"},{"role":"assistant","content":`;
@@ -195,7 +195,7 @@ Deno.test("histories: numbers in objects of arguments keep their text", async ()
   });
 });
 
-Deno.test("histories: numbers in the arguments of an answer keep their text where they are an object", async () => {
+Deno.test("chat histories: where an answer's arguments are an object, their numbers keep their digits as written", async () => {
   const reply = () => '<|start|>call f\n{"n": 12345678901234567890, "x": 1.0}';
   const parameters = { type: "object", properties: { n: { type: "integer" }, x: { type: "number" } } };
   await withServer({ reply }, async ({ post }) => {

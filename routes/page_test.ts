@@ -43,7 +43,7 @@ Deno.test("page: serves the libraries' files, which name no other site", async (
   }
 });
 
-Deno.test("page: the API behind it and all other paths still need the key", async () => {
+Deno.test("page: needs no key, but the API and all other paths do", async () => {
   for (
     const path of [
       "/v1/models",
@@ -97,7 +97,7 @@ Deno.test("page: browsers revalidate a file and get it once", async () => {
   assertEquals([head.status, await head.text()], [200, ""]);
 });
 
-Deno.test("page: is not in the API's document, and refuses other methods", async () => {
+Deno.test("page: is not in the OpenAPI document, and refuses methods other than GET, HEAD and OPTIONS", async () => {
   const open = createApp(new FakeEngine());
   const { paths } = await (await open.request("/doc")).json();
   assertEquals(Object.keys(paths).filter((path) => path === "/" || path.startsWith("/page")), []);

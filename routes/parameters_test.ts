@@ -51,7 +51,7 @@ const ENDPOINTS: Record<string, [body: object, own: string[]]> = {
   "/infill": [{ input_prefix: "a", input_suffix: "b" }, ["grammar", "json_schema"]],
 };
 
-Deno.test("foreign constraint fields: an unsupported one is a 400 that names it, whole, streamed and in batches", async () => {
+Deno.test("constraint fields of other servers: an unsupported field is a 400 that names it, whole, streamed and in batches", async () => {
   await withServer({ infill }, async ({ engine, post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       for (const [field, [asks]] of Object.entries(WAYS)) {
@@ -71,7 +71,7 @@ Deno.test("foreign constraint fields: an unsupported one is a 400 that names it,
   });
 });
 
-Deno.test("foreign constraint fields: accept values that constrain nothing", async () => {
+Deno.test("constraint fields of other servers: values that constrain nothing are accepted", async () => {
   await withServer({ infill }, async ({ post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       const entries = Object.entries(WAYS).filter(([field]) => !own.includes(field));
@@ -106,7 +106,7 @@ const BODIES: Record<string, object> = {
 const fieldOf = (error: { param: string } | string, body: { param: string }) =>
   typeof error === "string" ? body.param : error.param;
 
-Deno.test("parameters: every endpoint refuses those that would change the answer", async () => {
+Deno.test("parameters: every endpoint refuses unsupported ones that would change the answer", async () => {
   const asks: Record<string, unknown> = {
     lora: [{ id: 0, scale: 1 }],
     chat_template: "{{ 1 }}",
@@ -178,7 +178,7 @@ Deno.test("parameters: unknown ones cause a warning in a header and in the log, 
   });
 });
 
-Deno.test("parameters: settings objects are searched too, and streams carry the header", async () => {
+Deno.test("parameters: nested objects of settings are checked too, and streams have the warning header", async () => {
   const warnings = async (path: string, body: object) => {
     const app = createApp(new FakeEngine());
     const headers = { "content-type": "application/json" };
@@ -214,7 +214,7 @@ Deno.test("parameters: hostile names cost little and stay readable", async () =>
   assertEquals(warned[0], 'The parameter "__proto__" is not supported and is ignored');
 });
 
-Deno.test("parameters: hosted tools are worded once, in the header and the log", async () => {
+Deno.test("parameters: each kind of hosted tool causes one warning, in the header and in the log", async () => {
   const expected = 'The server cannot run tools of the type "web_search" and leaves them out of prompts';
   const tools = [{ type: "web_search", name: "web_search" }, { type: "web_search", name: "again" }];
   const warned: string[] = [];
@@ -266,7 +266,7 @@ Deno.test("parameters: both names of the repetition penalty work everywhere", as
   }
 });
 
-Deno.test("parameters: equal forms in two fields are one form", async () => {
+Deno.test("parameters: the same constraint in two fields is accepted as one", async () => {
   const grammar = 'root ::= "a"';
   const same: object[] = [
     { guided_grammar: grammar, structured_outputs: { grammar } },

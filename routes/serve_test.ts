@@ -41,7 +41,7 @@ Deno.test("serve: a client that leaves frees its slot in every phase: queue, pre
   });
 });
 
-Deno.test("serve: a reader that takes nothing is cut off, and its slot is freed", async () => {
+Deno.test("serve: a client that reads nothing is disconnected, and its slot is freed", async () => {
   const limits = { unreadBytes: 4096, stallMs: 50 };
   const options = { contextLength: 1_000_000, slots: 1, limits };
   await withServer(options, async ({ engine, base, client }) => {
@@ -97,7 +97,7 @@ Deno.test("serve: a silent stream gets its status line and comments", async () =
   });
 });
 
-Deno.test("shutdown: not ready, refuses new work, and ends running requests with a finish or error event", async () => {
+Deno.test("shutdown: the server is not ready, refuses new requests, and ends running ones with a finish or error event", async () => {
   const engine = new FakeEngine({ ...endless, slots: 16 });
   const server = serveHttp(engine, { signals: false });
   const base = `http://127.0.0.1:${server.port}`;
@@ -181,7 +181,7 @@ Deno.test("shutdown: a second signal, 100 ms after the first, ends the drain", a
   assert(performance.now() - started < 10_000);
 });
 
-Deno.test("affordableConnections: reserves file descriptors and refuses too few with the numbers", async () => {
+Deno.test("affordableConnections: reserves file descriptors for files, and refuses too few descriptors with the numbers", async () => {
   assertEquals(affordableConnections(10), 10);
   const served = async (descriptors: number) => {
     const code =

@@ -9,13 +9,13 @@ function answer(content: string, finish = "stop") {
   };
 }
 
-Deno.test("answers: without a schema there is one text column", () => {
+Deno.test("answer columns: without a schema there is one text column", () => {
   const form = new AnswerForm();
   assertEquals(form.columns, [{ name: "answer", kind: "text" }]);
   assertEquals(form.read(answer("yes")), ["yes"]);
 });
 
-Deno.test("answers: an object schema's properties become typed columns, with references and optional ones", () => {
+Deno.test("answer columns: the properties of an object schema become typed columns, also optional and referenced ones", () => {
   const form = new AnswerForm({
     $defs: { Label: { enum: ["a", "b"] } },
     type: "object",
@@ -41,7 +41,7 @@ Deno.test("answers: an object schema's properties become typed columns, with ref
   assertEquals(new AnswerForm({ enum: [1, 2] }).columns, [{ name: "answer", kind: "integer" }]);
 });
 
-Deno.test("answers: explain why an answer does not match the schema", () => {
+Deno.test("answer columns: the error says why an answer does not match the schema", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const refused = (content: string, message: string, finish?: string) =>
     assertThrows(() => form.read(answer(content, finish)), Error, message);
@@ -51,7 +51,7 @@ Deno.test("answers: explain why an answer does not match the schema", () => {
   refused('{"n":1.5}', '"n" of the answer must be an integer (got 1.5)');
 });
 
-Deno.test("answers: an answer that does not match the schema fails its line, and its tokens are counted", () => {
+Deno.test("answer columns: an answer that does not match the schema fails its row, and its tokens are counted", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const body = answer("{");
   const judged = form.judge({ status: 200, body, engine: "e" });
@@ -60,7 +60,7 @@ Deno.test("answers: an answer that does not match the schema fails its line, and
   assertEquals(form.judge(busy), busy);
 });
 
-Deno.test("answers: a column name that is taken gets a number", () => {
+Deno.test("answer columns: a name that exists already gets a number", () => {
   const names = (taken: string[], prefix?: string) =>
     resultColumns(taken, new AnswerForm(), prefix).map(({ name }) => name);
   assertEquals(names(["text"]), ["answer", "error"]);

@@ -135,7 +135,7 @@ Deno.test("table: writes no output if the file changes while the job runs", asyn
   assertEquals(storage.content("out"), undefined);
 });
 
-Deno.test("table: refuses a prompt that does not fit the table before anything runs", async () => {
+Deno.test("table: refuses a prompt with unknown columns before anything runs", async () => {
   const storage = storageWith("id,text\n1,a\n", "in.csv");
   const refused = run(storage, shout, { prompt: "{txt}" });
   await assertRejects(() => refused, BatchError, 'Invalid prompt for "in.csv": there is no column "txt"');

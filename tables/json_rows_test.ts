@@ -6,7 +6,7 @@ import { rowsOf, storageWith, tableJob } from "./testing.ts";
 
 const read = { format: "jsonl" } as const;
 
-Deno.test("jsonl rows: columns are the names in all rows, and names that a row lacks are null", async () => {
+Deno.test("JSONL rows: columns are the names of all rows, and a name that a row lacks is null", async () => {
   const rows = await rowsOf('\ufeff{"a":1,"b":"x"}\r\n\n{"b":null,"c":[1,{"d":2}]}', read);
   assertEquals(rows.map(({ number, cells }) => [number, cells]), [
     [1, [1, "x", null]],

@@ -10,7 +10,7 @@ Deno.test("compy.wasm: matches the kernels' current sources (else run deno task 
   assertEquals(await section(await Deno.readFile(wasmFile), SOURCES_SECTION), [await hashSources()]);
 });
 
-Deno.test("custom section: is found in the module after it is added", async () => {
+Deno.test("WebAssembly module: a custom section is found after it is added", async () => {
   const empty = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
   assertEquals(await section(withSection(empty, "a.name", "some text"), "a.name"), ["some text"]);
 });

@@ -111,7 +111,7 @@ Deno.test("batch check: reports malformed rows and missing columns", async () =>
   });
 });
 
-Deno.test("batch of a table: reports a stopped job, marks cancelled rows and refuses another question", async () => {
+Deno.test("batch of a table: reports a stopped job, marks cancelled rows, and refuses to resume with another prompt", async () => {
   await inFolder({ "in.csv": "id,text\n1,a\n2,b\n3,c\n" }, async (path) => {
     const args = [path("in.csv"), "--prompt", "{text}", "--out", path("out.csv")];
     const { code, err } = await batch(["run", ...args, "--parallel", "1"], 1);

@@ -26,7 +26,7 @@ async function given(input: StandardInput, word?: string, ...files: string[]): P
   return await givenText(files, word, input);
 }
 
-Deno.test("given text: joins standard input, then files, then the word", async () => {
+Deno.test("given text: joins standard input, the files and the text of the command line, in this order", async () => {
   const folder = await Deno.makeTempDir();
   const [one, two] = ["one.txt", "ü zwei.txt"].map((name) => join(folder, name));
   await Deno.writeTextFile(one, "\uFEFFfirst\r\nfile\r\n");

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { once } from "./terminal.ts";
 
-Deno.test("once: passes each message on once, and bounds what it remembers", () => {
+Deno.test("repeated messages: each message is passed on once, and a bounded number of messages is remembered", () => {
   const told: string[] = [];
   const tell = once((message) => told.push(message));
   for (let round = 0; round < 2; round++) {

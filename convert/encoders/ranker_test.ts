@@ -38,7 +38,7 @@ for (const quantize of [undefined, "q8_0"] as const) {
   });
 }
 
-Deno.test("convert: recognizes a reranker by its card, model name or folder name; other Qwen3 models chat", async () => {
+Deno.test("convert: recognizes a Qwen3 reranker by its card, model name or folder name; other Qwen3 models are not rerankers", async () => {
   const ranks = async (card: string | undefined, change: (checkpoint: TinyCheckpoint) => void = () => {}) => {
     await using folder = await CheckpointFolder.make(QWEN3, (checkpoint) => {
       addWords(checkpoint);

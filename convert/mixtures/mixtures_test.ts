@@ -219,7 +219,7 @@ for (const [what, of, changes] of everyNth(8, KEYS)) {
   });
 }
 
-fullTier.test("convert: accepts Mellum 2's rotary keys of window layers that differ only by YaRN", async () => {
+fullTier.test("convert: accepts Mellum 2's window layers if their rotary keys differ from the others only by YaRN", async () => {
   const ropes = MELLUM2.config.rope_parameters as Record<string, Config>;
   for (const change of [{ rope_theta: 1e4 }, { rope_type: "yarn" }]) {
     const sliding_attention = { ...ropes.sliding_attention, ...change };

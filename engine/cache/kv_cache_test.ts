@@ -95,7 +95,7 @@ Deno.test("KvCache: different salts share no prefix", () => {
   }
 });
 
-Deno.test("KvCache: hash collisions of other tokens or salts share nothing and break nothing", () => {
+Deno.test("KvCache: blocks whose hashes collide by chance are not shared, and stay usable", () => {
   const cache = new KvCache(20);
   const collide = (sequence: Sequence) => {
     sequence.kv.hashes.push(1, 2);

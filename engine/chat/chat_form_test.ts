@@ -47,7 +47,7 @@ Deno.test("chat form: finds marks in the text that are not tokens", () => {
   });
 });
 
-Deno.test("chat form: reads surrogate pairs as text, even if half of one equals a marker's sign", () => {
+Deno.test("chat form: reads surrogate pairs as text, even if one half equals the character that stands for a marker", () => {
   const model = thinker();
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
   const pairs = Array.from({ length: 8 }, (_, sign) => String.fromCodePoint(0x1f400 + sign, 0x20000 + sign));
@@ -119,7 +119,7 @@ Deno.test("chat form: reads a thought that the prompt opens, and closes it at on
   assertEquals(readEveryWay(model, without, "yes").content, "yes");
 });
 
-Deno.test("chat form: a user's marks open no thought", () => {
+Deno.test("chat form: a thinking marker in the user's message does not start thinking in the answer", () => {
   const model = thinker();
   assertEquals(model.form.plan({ messages: [{ role: "user", content: "<think>" }] }).thinking?.open, false);
 });
@@ -157,7 +157,7 @@ Deno.test("chat form: hides tools that may not be called, and reads their marks 
   assertEquals(readEveryWay(model, plan, call("{}")).calls, []);
 });
 
-Deno.test("chat form: refuses choices without a matching tool and parameters that are not an object", () => {
+Deno.test("chat form: refuses a tool choice that names no tool, and tool parameters that are not an object", () => {
   const { form } = thinker();
   const plan = (tools: typeof WEATHER[], toolChoice?: "required" | { name: string }) => () =>
     form.plan({ messages: USER, tools, toolChoice });

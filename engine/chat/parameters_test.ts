@@ -9,7 +9,7 @@ import { checkTool } from "./tools.ts";
 const parameters = (schema: Record<string, unknown>, strict = true) =>
   parametersOf(checkTool({ name: "f", parameters: schema, strict }));
 
-Deno.test("parameters: classifies values by the spellings that formats have", () => {
+Deno.test("tool parameters: classifies each value by how call formats can write it: as text, choice, boolean, list, object or JSON", () => {
   const found = parameters({
     properties: {
       text: { type: "string", description: "any" },
@@ -43,7 +43,7 @@ Deno.test("parameters: classifies values by the spellings that formats have", ()
   );
 });
 
-Deno.test("parameters: part of a schema keeps its references", () => {
+Deno.test("tool parameters: the schema of one parameter keeps the definitions that it refers to", () => {
   const $defs = { page: { type: "integer" }, next: { $ref: "#/$defs/page" } };
   const [{ value }] = parameters({ properties: { page: { $ref: "#/$defs/next" } }, $defs });
   assertEquals(value, {
@@ -65,7 +65,7 @@ Deno.test("parameters: part of a schema keeps its references", () => {
   });
 });
 
-Deno.test("parameters: follows a reference at the root of the schema", () => {
+Deno.test("tool parameters: follows a reference at the root of the schema", () => {
   const definitions = { f: { type: "object", properties: { a: { type: "string" } }, required: ["a"] } };
   assertEquals(parameters({ $ref: "#/definitions/f", definitions }), [
     { name: "a", required: true, value: { kind: "text" } },
@@ -80,7 +80,7 @@ Deno.test("parameters: follows a reference at the root of the schema", () => {
   );
 });
 
-Deno.test("parameters: refuses a strict tool's schema that a list of parameters cannot represent", () => {
+Deno.test("tool parameters: refuses a strict tool whose schema a list of parameters cannot represent", () => {
   for (
     const more of ["allOf", "anyOf", "if", "minProperties", "patternProperties", "dependentRequired", "$ref"]
   ) {
@@ -93,7 +93,7 @@ Deno.test("parameters: refuses a strict tool's schema that a list of parameters 
   }
 });
 
-Deno.test("parameters: a list accepts every choice of optional parameters, in order, and nothing else", async () => {
+Deno.test("tool parameters: a format's list of parameters accepts every selection of optional ones, in order, and nothing else", async () => {
   const grammars = createGrammars(testModel({}).tokenizer);
   try {
     for (let required = 0; required < 8; required++) {

@@ -86,7 +86,7 @@ for (const style of STYLES) {
     }
   });
 
-  Deno.test(`${begin.trim()}: calls follow the thinking, and only calls may if one is required`, async () => {
+  Deno.test(`${begin.trim()}: calls may follow the thinking, and nothing else may if a call is required`, async () => {
     for (const asTokens of [true, false]) {
       using judge = new Judge(styled(style, { open: true, asTokens }));
       const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>';
@@ -130,7 +130,7 @@ Deno.test("thinking: removes the template's marks around content, but only after
   }
 });
 
-Deno.test("cohere: contents are between marks, with tools, with a constraint, or with neither", async () => {
+Deno.test("cohere: the content is between markers, with and without tools or a constraint", async () => {
   const marks = ["THINKING", "RESPONSE", "ACTION"].flatMap((
     name,
   ) => [`<|START_${name}|>`, `<|END_${name}|>`]);

@@ -8,7 +8,7 @@ import { readVocabulary } from "./vocabulary.ts";
 const hparams = (model: GgufBuilder) => readHparams(parseGguf(model.build().bytes));
 const vocabulary = (model: GgufBuilder) => readVocabulary(parseGguf(model.build().bytes).metadata);
 
-Deno.test("hparams: reads the keys", () => {
+Deno.test("hyper-parameters: are read from the file's keys", () => {
   assertEquals(hparams(smallModel()), {
     architecture: "llama",
     blockCount: 1,
@@ -30,7 +30,7 @@ Deno.test("hparams: reads the keys", () => {
   });
 });
 
-Deno.test("hparams: optional keys have llama.cpp's defaults", () => {
+Deno.test("hyper-parameters: missing optional keys have llama.cpp's defaults", () => {
   const model = smallModel();
   for (const name of ["attention.head_count_kv", "attention.key_length", "attention.value_length"]) {
     model.delete(`llama.${name}`);
@@ -40,7 +40,7 @@ Deno.test("hparams: optional keys have llama.cpp's defaults", () => {
   assertEquals([headCountKv, keyLength, valueLength, ropeDimensionCount, ropeFreqBase], [4, 8, 8, 8, 10_000]);
 });
 
-Deno.test("hparams: keys have the architecture's prefix", () => {
+Deno.test("hyper-parameters: keys have the architecture's prefix", () => {
   const model = smallModel().set("general.architecture", "STRING", "qwen3").set(
     "qwen3.block_count",
     "UINT32",
@@ -49,12 +49,12 @@ Deno.test("hparams: keys have the architecture's prefix", () => {
   assertEquals(assertThrows(() => hparams(model), GgufError).field, `key "qwen3.embedding_length"`);
 });
 
-Deno.test("hparams: heads need not divide the embedding when the file has the head length", () => {
+Deno.test("hyper-parameters: the head count need not divide the embedding length when the file has the head length", () => {
   const model = smallModel().set("llama.attention.head_count", "UINT32", 5);
   assertEquals(hparams(model.set("llama.attention.head_count_kv", "UINT32", 1)).keyLength, 8);
 });
 
-Deno.test("hparams: accepts an array per layer whose values are equal", () => {
+Deno.test("hyper-parameters: a key may be an array of equal values, one per layer", () => {
   const model = smallModel().set("llama.block_count", "UINT32", 3);
   model.array("llama.attention.head_count_kv", "UINT32", [2, 2, 2]);
   model.array("llama.feed_forward_length", "INT32", [64, 64, 64]);
@@ -91,7 +91,7 @@ const SCALINGS: [
   }],
 ];
 for (const [keys, scaling] of SCALINGS) {
-  Deno.test(`hparams: reads rope scaling ${JSON.stringify(keys)}`, () => {
+  Deno.test(`hyper-parameters: reads RoPE scaling ${JSON.stringify(keys)}`, () => {
     const model = smallModel();
     for (const [name, value] of Object.entries(keys)) {
       model.set(`llama.${name}`, typeof value === "string" ? "STRING" : "FLOAT32", value);
@@ -100,7 +100,7 @@ for (const [keys, scaling] of SCALINGS) {
   });
 }
 
-Deno.test("hparams: the vocabulary size of a file without weights is its token count, or the key", () => {
+Deno.test("hyper-parameters: the vocabulary size of a file without weights is its number of tokens, or the value of the key", () => {
   const model = smallModel();
   for (const { name } of parseGguf(model.build().bytes).tensors.values()) model.deleteTensor(name);
   assertEquals(hparams(model).vocabSize, 8);
@@ -149,7 +149,7 @@ Deno.test("vocabulary: accepts unused special tokens out of range", () => {
   assertEquals(vocabulary(model).tokens.length, 8);
 });
 
-Deno.test("vocabulary: a part of a merge may begin with a space", () => {
+Deno.test("vocabulary: either token of a merge may begin with a space", () => {
   const model = smallModel().array("tokenizer.ggml.tokens", "STRING", [
     "t",
     " ",

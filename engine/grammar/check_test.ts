@@ -2,7 +2,7 @@ import { assertRejects } from "@std/assert";
 import { checkConstraint } from "./check.ts";
 import { ConstraintError } from "./types.ts";
 
-Deno.test("checkConstraint: accepts and refuses constraints without a model", async () => {
+Deno.test("checkConstraint: without a model, accepts valid constraints and refuses invalid ones", async () => {
   await checkConstraint({ kind: "json_schema", schema: { type: "integer" } });
   await checkConstraint({
     kind: "lark",

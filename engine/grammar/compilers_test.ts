@@ -34,7 +34,7 @@ class Trial {
 
 const AT_ONCE = Math.max(4, navigator.hardwareConcurrency);
 
-Deno.test("compilers: a tenant's slow constraints leave a place for another tenant", async () => {
+Deno.test("compilers: slow constraints of one tenant leave a compiler free for another tenant", async () => {
   const trial = new Trial();
   const slow = Array.from({ length: AT_ONCE }, (_, i) => trial.run(`slow ${i}`, "a"));
   const refused = assertRejects(() => slow.at(-1)!, CompilersBusy);
@@ -48,7 +48,7 @@ Deno.test("compilers: a tenant's slow constraints leave a place for another tena
   await Promise.all(slow.slice(0, -1));
 });
 
-Deno.test("compilers: batch lines wait as long as it takes, and leave places for other requests", async () => {
+Deno.test("compilers: batch lines wait without a limit, and leave compilers free for other requests", async () => {
   const trial = new Trial();
   const lines = Array.from({ length: AT_ONCE + 2 }, (_, i) => trial.run(`line ${i}`, "a", true));
   await settle();
@@ -63,7 +63,7 @@ Deno.test("compilers: batch lines wait as long as it takes, and leave places for
   assertEquals((await Promise.all(lines)).length, lines.length);
 });
 
-Deno.test("compilers: of the waiting, the tenant that used least starts first", async () => {
+Deno.test("compilers: the waiting tenant that used the least compile time starts first", async () => {
   const trial = new Trial();
   const first = Array.from({ length: AT_ONCE - 1 }, (_, i) => trial.run(`a${i}`, "a"));
   const other = trial.run("b0", "b");
@@ -77,7 +77,7 @@ Deno.test("compilers: of the waiting, the tenant that used least starts first", 
   await Promise.all([...first, other, ...waiting]);
 });
 
-Deno.test("compilers: a busy library is asked again, for a batch line without end", async () => {
+Deno.test("compilers: while the library is busy, compiling is tried again, without a time limit for batch lines", async () => {
   const compilers = new Compilers(60);
   const busy = new Error("busy");
   let left = 4;
@@ -88,7 +88,7 @@ Deno.test("compilers: a busy library is asked again, for a batch line without en
   await assertRejects(() => compilers.run({ tenant: "", batch: false }, compile, isBusy), CompilersBusy);
 });
 
-Deno.test("compilers: while the library is busy, the tenant that used least asks first", async () => {
+Deno.test("compilers: while the library is busy, the tenant that used the least compile time tries first", async () => {
   const compilers = new Compilers(2000);
   const busy = new Error("busy");
   let places = 0;
@@ -131,7 +131,7 @@ Deno.test("compilers: one tenant can queue a bounded number of constraints", asy
   await Promise.all(all);
 });
 
-Deno.test("compilers: a tenant that shares the constraint of a busy tenant does not share its refusal", async () => {
+Deno.test("compilers: when two tenants send the same constraint, a refusal because one is busy does not refuse the other", async () => {
   const grammars = createGrammars(byteTokenizer);
   const { promise: end, resolve } = Promise.withResolvers<void>();
   const busy = { tenant: "busy", batch: false };

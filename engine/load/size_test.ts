@@ -55,7 +55,7 @@ const OPTIONS: Record<string, (n: number) => SizeOptions> = {
 };
 const STEP: Record<string, number> = { parallel: 1, ctx: 32, kvBytes: 1e6 };
 
-Deno.test("engineSize: each offered setting fits, and the next larger value does not", () => {
+Deno.test("engineSize: each setting that the error suggests fits, and the next larger value does not", () => {
   let offers = 0;
   let combinations = 0;
   for (const plan of [dense, hybrid, windowed]) {
@@ -107,7 +107,7 @@ Deno.test("engineSize: a default shrinks to the free memory, down to one sequenc
   );
 });
 
-Deno.test("engineSize: a given KV size is used to the block, or refused", () => {
+Deno.test("engineSize: a given KV size is used completely, or refused", () => {
   const size = (kvBytes: number) => engineSize(dense, { parallel: 2, contextLength: 1024, kvBytes }, bounds);
   assertEquals(size(700e6).limits.kvBlocks, Math.floor(700e6 / BLOCK));
   assertEquals(size(32 * BLOCK).limits.kvBlocks, 32);
@@ -190,13 +190,13 @@ Deno.test("default context: is the model's own if one sequence of it fits into t
   assertEquals(engineSize(dense, {}, roomFor(LONG_BLOCKS)).contextLength, 8192);
 });
 
-Deno.test("default context: is as long as memory allows, and `cut` has the figures of the model's own context", () => {
+Deno.test("default context: is as long as memory allows, and `cut` reports what the model's own context would need", () => {
   const size = engineSize(long, {}, roomFor(1000));
   assertEquals([size.contextLength, size.limits.kvBlocks], [32_000, 1000]);
   assertEquals(size.cut, { own: 131_072, ownBytes: LONG_BLOCKS * BLOCK, available: 1000 * BLOCK });
 });
 
-Deno.test("default context: is what the usual KV cache holds if free memory is unknown or must not be used", () => {
+Deno.test("default context: is the capacity of the default KV cache if free memory is unknown or must not be used", () => {
   const chosen = ({ contextLength, limits }: EngineSize) => [contextLength, limits.kvBlocks, limits.kvCached];
   const usual = [4 * 4096, 4 * 128, undefined];
   assertEquals(chosen(engineSize(long, {})), usual);
@@ -225,7 +225,7 @@ Deno.test("default context: a given KV size is not exceeded, and all of it may b
   assertEquals(size(8000 * BLOCK).contextLength, 131_072);
 });
 
-Deno.test("default context: refuses exactly what 4,096 tokens refuse, and takes only free memory", () => {
+Deno.test("default context: takes only free memory, and refuses a model only if 4,096 tokens per sequence do not fit", () => {
   const outcome = (plan: Plan, options: SizeOptions, within: MemoryBounds) => {
     try {
       return engineSize(plan, options, within);
@@ -275,7 +275,7 @@ Deno.test("default context: is the model's own for a model without KV layers", (
   assertEquals([size.contextLength, size.memory.kv, size.cut], [1_048_576, 0, undefined]);
 });
 
-Deno.test("identity: the default context counts as 4,096 tokens, except where it decides LongRoPE's factors", () => {
+Deno.test("identity: a default context counts as 4,096 tokens, except where it decides LongRoPE's factors", () => {
   const angles = { frequencies: new Float64Array(1), magnitude: 1 };
   const roped = (beyond: number) => ({
     ...long,

@@ -41,7 +41,7 @@ Deno.test("embeddings: texts share steps, take no sequence slots, and run after 
   await engine.close();
 });
 
-Deno.test("embeddings: a request queues only texts for the next steps, and never fills the queue", async () => {
+Deno.test("embeddings: a request puts only the texts of the next steps into the queue, and never fills it", async () => {
   const { engine, backend } = start({ parallel: 1, queue: 1, maxRows: 16 });
   const steps = stepByStep(backend);
   const texts = textsOf(...Array<number>(300).fill(4));
@@ -66,7 +66,7 @@ Deno.test("embeddings: a request queues only texts for the next steps, and never
   await engine.close();
 });
 
-Deno.test("embeddings: refuses a request beyond the maximum under way", async () => {
+Deno.test("embeddings: refuses a request when the maximum number of requests runs", async () => {
   const { engine, backend } = start({ parallel: 1, queue: 2 });
   const steps = stepByStep(backend);
   const embedded = [1, 2, 3].map((seed) => engine.embed({ inputs: [promptOf(5, seed)] }));
@@ -78,7 +78,7 @@ Deno.test("embeddings: refuses a request beyond the maximum under way", async ()
   await engine.close();
 });
 
-Deno.test("embeddings: a text with whole pooling runs in one step, before tokens if it did not fit", async () => {
+Deno.test("embeddings: a text with mean or first-row pooling runs in one step, before answer tokens if it did not fit into the step before", async () => {
   const { engine, backend } = start({ parallel: 2, maxRows: 16 }, "mean");
   const steps = stepByStep(backend);
   const answer = generate(engine, { prompt: promptOf(5), maxTokens: 6, ignoreEos: true, sampling: GREEDY });

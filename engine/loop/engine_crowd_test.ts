@@ -91,7 +91,7 @@ for (
   });
 }
 
-Deno.test("engine: constraints are compiled in the turn of their sender, in a check and in a request", async () => {
+Deno.test("engine: each tenant's constraints are compiled in that tenant's turn, for checks and for requests", async () => {
   const { engine, grammars } = startEngine();
   const constraint = { kind: "choice", choices: ["a"] } as const;
   const sender = { cacheSalt: "tenant", priority: "batch" } as const;

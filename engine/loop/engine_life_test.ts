@@ -161,7 +161,7 @@ Deno.test("cancel: a request with an aborted signal ends without work", async ()
   await engine.close();
 });
 
-Deno.test("cancel: an answer publishes the text that was held back", async () => {
+Deno.test("cancel: a cancelled answer publishes the text that was held back", async () => {
   const { engine, backend } = startEngine();
   const steps = stepByStep(backend);
   const abort = new AbortController();
@@ -190,7 +190,7 @@ Deno.test("submit: removes its abort listeners from the signal", async () => {
   await engine.close();
 });
 
-Deno.test("queue: refuses requests when full, and accepts them when there is room again", async () => {
+Deno.test("queue: refuses requests when full, and accepts them when a place is free again", async () => {
   const { engine, backend } = startEngine({ parallel: 2, queue: 3 });
   const steps = stepByStep(backend);
   const accepted = Array.from({ length: 5 }, (_, i) => generate(engine, { ...endless(5, i), maxTokens: 3 }));

@@ -240,7 +240,7 @@ Deno.test("stop: stop strings end the answer, and the streamed text ends before 
   await engine.close();
 });
 
-Deno.test("finish: an incomplete character is returned as U+FFFD unless that is a stop string", async () => {
+Deno.test("finish: an incomplete character at the end of an answer is returned as U+FFFD, unless U+FFFD is a stop string", async () => {
   const { engine } = startEngine();
   const sampling = { ...GREEDY, logitBias: new Map([[0xf0, 100]]) };
   const request = { prompt: promptOf(5), maxTokens: 1, sampling };
@@ -268,7 +268,7 @@ Deno.test("slots: report each running sequence's progress, and are empty when al
   await engine.close();
 });
 
-Deno.test("DRY: ends a repetition, and counts the prompt", async () => {
+Deno.test("DRY: ends a repetition of prompt or answer", async () => {
   const { engine } = startEngine();
   const logitBias = new Map([[65, 100]]);
   const request = { prompt: promptOf(5), maxTokens: 12, ignoreEos: true, sampling: { ...GREEDY, logitBias } };

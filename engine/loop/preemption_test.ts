@@ -33,7 +33,7 @@ async function leaveAfter(engine: LlmEngine, request: GenerateRequest, tokens: n
   return read;
 }
 
-Deno.test("scheduler: 64 chats without maxTokens run together in a pool for 12 whole contexts", async () => {
+Deno.test("scheduler: 64 chats without maxTokens run together in a pool with memory for 12 full context windows", async () => {
   // The pool: 6 GB of Qwen3-0.6B's cache, 28 layers of 8 heads of 128, keys and values in f16.
   const kvBlocks = Math.floor(6e9 / (32 * 2 * 2 * 28 * 8 * 128));
   const limits = { parallel: 64, kvBlocks, maxRows: 512, maxLogitRows: 64 };
@@ -215,7 +215,7 @@ Deno.test("preemption: a slow reader goes first, and resumes when half of its ev
   await engine.close();
 });
 
-Deno.test("preemption: no request is preempted for one that would still not fit", async () => {
+Deno.test("preemption: no request is preempted for a request that would not fit even then", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 10, maxRows: 400 }, 320);
   const steps = stepByStep(backend);
   const first = generate(engine, { ...endless(100), maxTokens: 20 }); // 4 blocks
@@ -232,7 +232,7 @@ Deno.test("preemption: no request is preempted for one that would still not fit"
   await engine.close();
 });
 
-Deno.test("several steps per call: use the free memory, and preempt no sequence", async () => {
+Deno.test("several steps per call: take only free memory, and preempt no sequence", async () => {
   const { engine, backend } = startEngine({ kvBlocks: 6, maxRows: 200 }, 192, DrawingBackend);
   const limits = [33, 100]; // They end with two and four blocks.
   const results = await Promise.all(

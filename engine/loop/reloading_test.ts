@@ -113,7 +113,7 @@ Deno.test("ReloadingEngine: fails for good after the maximum of reloads in a per
   await engine.close();
 });
 
-Deno.test("ReloadingEngine: old reloads do not count", async () => {
+Deno.test("ReloadingEngine: reloads before the period do not count towards the maximum", async () => {
   const { engine } = reloading([0, 0, 0, Infinity], { times: 1, withinMs: 20 });
   for (let i = 0; i < 3; i++) {
     await failureOf(ask(engine));
@@ -238,7 +238,7 @@ Deno.test("moveTo: running requests end in the old engine, and new ones run in t
   assert(next.backend.closed);
 });
 
-Deno.test("moveTo: a request submitted before but started after runs in the next engine", async () => {
+Deno.test("moveTo: a request that was submitted before the move and starts after it runs in the next engine", async () => {
   const { engine, next } = replacing();
   const events = engine.submit({ prompt, maxTokens: 5, ignoreEos: true, sampling: GREEDY });
   await engine.moveTo(() => Promise.resolve(next.engine), true);
@@ -317,7 +317,7 @@ Deno.test("moveTo: drain ends the move and finishes the requests of both engines
   assert(other.first.closed);
 });
 
-Deno.test("times 0: the engine never reloads, and requests get the message of its first failure", async () => {
+Deno.test("ReloadingEngine with a maximum of 0 reloads: never reloads, and requests get the message of the first failure", async () => {
   const { engine, notes } = reloading([0], { times: 0 });
   await failureOf(ask(engine));
   assertEquals([engine.state, engine.failure?.message, notes], [

@@ -331,7 +331,7 @@ Deno.test("pool: draining rejects waiting requests, ends or cancels running ones
   assertEquals(engines.size, 0);
 });
 
-Deno.test("pool: models come and go with their files, but a loaded one stays until it is unloaded", async () => {
+Deno.test("pool: models appear and disappear with their files, but a loaded model stays until it is unloaded", async () => {
   const { pool, sources } = testPool();
   await ask(pool, "a");
   sources.push(source("d"));

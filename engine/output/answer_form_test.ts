@@ -103,7 +103,7 @@ Deno.test("constraint: a fully forced answer is not sampled", async () => {
   await engine.close();
 });
 
-Deno.test("constraint: an answer that is cut off finishes with length", async () => {
+Deno.test("constraint: an answer that is cut off has the finish reason length", async () => {
   const { engine } = startEngine();
   for (const maxTokens of [0, 1, 8, 10, 14]) {
     const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT, maxTokens });
@@ -159,7 +159,7 @@ Deno.test("constraint: biases, penalties, top-k and temperature choose among the
   await engine.close();
 });
 
-Deno.test("constraint: a stop text finishes with length, or with stop where the answer may end", async () => {
+Deno.test("constraint: after a stop text the finish reason is length, or stop where the answer may end", async () => {
   const { engine, grammars } = startEngine();
   const ask = (constraint: Constraint, stop: string, logprobs?: number) =>
     generate(engine, { prompt: PROMPT, constraint, stop: [stop], sampling: GREEDY, logprobs });
@@ -211,7 +211,7 @@ Deno.test("logprobs: forced tokens get the same log-probabilities as when scored
   await engine.close();
 });
 
-Deno.test("stop: a stop text inside forced tokens gives the same answer with and without logprobs", async () => {
+Deno.test("stop texts: a stop text inside forced tokens gives the same answer with and without logprobs", async () => {
   const { engine } = startEngine();
   const request = {
     prompt: PROMPT,
@@ -458,7 +458,7 @@ Deno.test("engine: closes its matchers when it fails or closes", async () => {
   assertEquals(closing.grammars.open, 0);
 });
 
-Deno.test("thinking: ends when its budget is spent, and is counted", async () => {
+Deno.test("thinking: ends when its budget is spent, and its tokens are counted", async () => {
   const { engine } = startEngine();
   const [begin, end] = [[1], [2, 3]];
   const ask = (open: boolean, budget: number, more: Partial<GenerateRequest> = {}) =>

@@ -47,7 +47,7 @@ Deno.test("Thinking: finds text marks however they are split into tokens", () =>
   assertEquals(follow(true, ["hm", "</t", "h"]), ["ttt", 1]);
 });
 
-Deno.test("Thinking: a mark in the middle of an answer does not begin thinking, and a mark is contiguous", () => {
+Deno.test("Thinking: a begin mark in the middle of an answer, or with other text inside, does not begin thinking", () => {
   assertEquals(follow(false, ["hm", "<", "think", ">", "hm"]), [".....", 0]);
   assertEquals(follow(false, ["a<", "think", ">", "hm"]), ["....", 0]);
   assertEquals(follow(false, ["<th", "ink", ">", "</", "think", ">", "<", "think", ">"])[1], 0);

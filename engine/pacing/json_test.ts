@@ -8,7 +8,7 @@ const parse = (text: string) => finish(parseLargeJson(utf8.encode(text)));
 const LONG = 'ab\\n"中👍\ufeff\u2028'.repeat(9000);
 const BLANKS = " \n\t".repeat(20_000);
 
-Deno.test("large JSON: parses like JSON.parse, however large the parts are", () => {
+Deno.test("large JSON: is parsed like JSON.parse does, however large its values are", () => {
   const small = { a: [1, -2.5e3, true, null, ""], b: { c: [], d: {} } };
   const lists = { ids: Array.from({ length: 60_000 }, (_, i) => i), after: [[], [small], LONG] };
   const values: unknown[] = [
@@ -31,7 +31,7 @@ Deno.test("large JSON: parses like JSON.parse, however large the parts are", () 
   assertEquals(parse(`\ufeff${BLANKS}[1${BLANKS},2]${BLANKS}`), [1, 2]);
 });
 
-Deno.test("large JSON: keeps escapes whole, the last of equal names, and __proto__ as a name", () => {
+Deno.test("large JSON: an escape at a slice's end stays whole, the last of equal names counts, and __proto__ is an ordinary name", () => {
   const escapes = `"${'\\ud83d\\udc4d\\\\\\"\\u0041x'.repeat(5000)}"`;
   assertEquals(parse(escapes), JSON.parse(escapes));
   const twice = `{"a":1,"__proto__":"${"x".repeat(50_000)}","b":[2],"a":"${"y".repeat(50_000)}"}`;
@@ -40,7 +40,7 @@ Deno.test("large JSON: keeps escapes whole, the last of equal names, and __proto
   assertEquals(Object.getPrototypeOf(value), Object.prototype);
 });
 
-Deno.test("large JSON: refuses all that JSON.parse refuses", () => {
+Deno.test("large JSON: refuses every text that JSON.parse refuses", () => {
   const ids = `[${"1,".repeat(40_000)}1]`;
   const text = JSON.stringify(LONG);
   const bad = [
@@ -83,7 +83,7 @@ Deno.test("large JSON: refuses all that JSON.parse refuses", () => {
   assertThrows(() => finish(parseLargeJson(bytes)), TypeError);
 });
 
-Deno.test("large JSON: works in pieces that do not grow with the text", () => {
+Deno.test("large JSON: is parsed and written in slices whose length does not depend on the text's length", () => {
   for (
     const text of [
       `[${"1,".repeat(400_000)}1]`,
@@ -98,7 +98,7 @@ Deno.test("large JSON: works in pieces that do not grow with the text", () => {
   assertEquals([...writeLargeJson({ list })].length >= 90, true);
 });
 
-Deno.test("large JSON: writes like JSON.stringify", () => {
+Deno.test("large JSON: is written like JSON.stringify does", () => {
   const list = Array.from({ length: 5000 }, (_, i) => i % 3 ? { i, t: `"${i}` } : undefined);
   for (const value of [{}, [], { a: undefined, b: 1, list, c: [1], d: { list } }, { a: undefined }, list]) {
     assertEquals(finish(writeLargeJson(value)), JSON.stringify(value));

@@ -21,7 +21,7 @@ function* slow(log: string[]): Paced<string> {
   return "slow";
 }
 
-Deno.test("pauses: long work runs to its end at once for a synchronous caller", () => {
+Deno.test("pauses: for a synchronous caller, long work runs to its end without a pause", () => {
   assertEquals(finish(counted(3)), "3 slices");
   assertThrows(() => atOnce(counted(2)), Error, "too long");
   assertEquals(atOnce(counted(1)), "1 slices");
@@ -42,7 +42,7 @@ Deno.test("pauses: the event loop runs between the slices of an action's work", 
   assertEquals(spent >= 30, true);
 });
 
-Deno.test("pauses: an action pauses at each offer when its time is over, and repeats no work", async () => {
+Deno.test("pauses: after its time an action pauses wherever its work allows it, and repeats no work", async () => {
   const log: string[] = [];
   const action = () => [finish(counted(3, log)), finish(counted(1, log)), finish(counted(2, log))].join();
   const { result, pauses } = await pausesOf(action);
@@ -50,14 +50,14 @@ Deno.test("pauses: an action pauses at each offer when its time is over, and rep
   assertEquals([pauses, log.length], [3, 6]);
 });
 
-Deno.test("pauses: an action does not pause while its time lasts", async () => {
+Deno.test("pauses: an action does not pause before its time is over", async () => {
   let runs = 0;
   const action = () => (runs++, finish(counted(1000)));
   assertEquals(await withPauses(action), "1000 slices");
   assertEquals(runs <= 2, true);
 });
 
-Deno.test("pauses: work inside other work pauses with it only", async () => {
+Deno.test("pauses: nested work pauses only together with the work around it", async () => {
   function* outer(): Paced<string> {
     const inner = finish(counted(5));
     yield;
@@ -68,7 +68,7 @@ Deno.test("pauses: work inside other work pauses with it only", async () => {
   assertEquals(pauses, 4);
 });
 
-Deno.test("pauses: two actions at a time do not mix", async () => {
+Deno.test("pauses: two actions that run at the same time do not mix their work", async () => {
   const actions = [4, 2, 3].map((slices) => withPauses(() => finish(counted(slices)) + finish(slow([]))));
   assertEquals(await Promise.all(actions), ["4 slicesslow", "2 slicesslow", "3 slicesslow"]);
 });

@@ -74,7 +74,7 @@ function readBuffer(r: Reader): number[] {
 }
 
 for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon-h1"] as const) {
-  Deno.test(`encode: ${name}'s head and buffers match the plan`, () => {
+  Deno.test(`encode: the header and the buffers of ${name} match the plan`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);

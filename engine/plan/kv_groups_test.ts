@@ -82,7 +82,7 @@ Deno.test("kv groups: waste little for mixed windows and sizes, and keep one win
   layers.forEach(({ group }, i) => assertEquals(windows[group], shapes[i].window));
 });
 
-Deno.test("kv groups: a cache with several readers is kept for the largest window", () => {
+Deno.test("kv groups: a cache that several layers read keeps the blocks of the largest window among them", () => {
   const layers = repeated(3, () => ({ heads: 2, headDim: 64, window: 100 }));
   assertEquals(plan(layers, [{ layer: 1, window: 0 }]).windows, [0, 100, 100]);
   assertEquals(plan(layers, [{ layer: 1, window: 0 }, { layer: 2, window: 300 }]).windows, [0, 300, 100]);

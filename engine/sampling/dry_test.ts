@@ -25,7 +25,7 @@ function penalties(
   return [...dry.penalties(Int32Array.from(tokens))].map(([token, value]) => [letters[token], value]);
 }
 
-Deno.test("DRY: a token that extends a repetition loses multiplier * base^(n - allowed)", () => {
+Deno.test("DRY: the logit of a token that extends a repetition is lowered by multiplier * base^(n - allowed)", () => {
   assertEquals(penalties("abcdab"), [["c", 0.8]]); // "ab" again: n = 2
   const [[token, value]] = penalties("abcdabc");
   assertEquals(token, "d");
@@ -34,7 +34,7 @@ Deno.test("DRY: a token that extends a repetition loses multiplier * base^(n - a
   assertEquals(penalties("abcda", { dryAllowedLength: 1 }), [["b", 0.8]]);
 });
 
-Deno.test("DRY: the longest match counts, separately for each continuation", () => {
+Deno.test("DRY: for each continuation, the longest match sets the penalty", () => {
   const got = new Map(penalties("cabdeabcab"));
   assertEquals([...got.keys()].sort(), ["c", "d"]);
   assertAlmostEquals(got.get("d")!, 0.8 * 1.75); // "cab" was followed by d
@@ -89,7 +89,7 @@ function defined(text: string): Map<string, number> {
   return result;
 }
 
-Deno.test("DRY: with() returns the penalties after a draft without changing the state, also for breakers that begin before the draft", () => {
+Deno.test("DRY penalties: with() returns those after a draft and changes no state, also for breakers that begin before the draft", () => {
   const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
   const text = [0, 1, 2, 3, 4, 0, 1];
   const sampling = withSampling({ ...ON, dryBreakers: ["STOP"] });

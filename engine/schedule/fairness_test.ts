@@ -146,7 +146,7 @@ Deno.test("fairness: a tenant that fills the queue does not keep others out of i
   await engine.close();
 });
 
-Deno.test("fairness: a tenant that lacks memory stops only its own requests while it runs others", async () => {
+Deno.test("fairness: a tenant that runs requests and lacks memory delays only its own requests", async () => {
   const { engine, backend } = startEngine({ parallel: 8, kvBlocks: 12, maxRows: 400 });
   const steps = stepByStep(backend);
   const small = generate(engine, asked("a", 20, 40));

@@ -52,7 +52,7 @@ Deno.test("several steps per call: only computed blocks are shared after an earl
   await engine.close();
 });
 
-Deno.test("several steps per call: a stop string ends the answer within a burst", async () => {
+Deno.test("several steps per call: a stop string ends the answer in the middle of a call", async () => {
   const { engine } = start();
   const request = { prompt: promptOf(12, 6), maxTokens: 60, sampling: GREEDY, ignoreEos: true };
   const whole = await generate(engine, request);
@@ -101,7 +101,7 @@ Deno.test("several steps per call: log-probabilities do not change a seeded answ
   await engine.close();
 });
 
-Deno.test("several steps per call: recurrent states stop at the edges of snapshots", async () => {
+Deno.test("several steps per call: a call ends where a snapshot of the recurrent state is due", async () => {
   const { engine, backend } = start({ stateSlots: 12 });
   const prompt = promptOf(KV_BLOCK_TOKENS - 3, 8);
   const answer = fakeGreedy(prompt, 80);
@@ -117,7 +117,7 @@ Deno.test("several steps per call: recurrent states stop at the edges of snapsho
   await engine.close();
 });
 
-Deno.test("several steps per call: a cancelled request ends with its burst, and others continue", async () => {
+Deno.test("several steps per call: a cancelled request ends with its call, and others continue", async () => {
   const { engine } = start();
   const abort = new AbortController();
   const cancelled = engine.submit({

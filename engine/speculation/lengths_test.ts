@@ -32,7 +32,7 @@ Deno.test("draft lengths: with many sequences, the likeliest drafts get the rows
   assert(lengths[1] >= lengths[2] && lengths[2] > 0 && lengths[0] === 0, `${lengths}`);
 });
 
-Deno.test("draft lengths: rows always have a cost, whatever was measured", () => {
+Deno.test("draft lengths: a row's cost is positive, whatever times were measured", () => {
   assertEquals(draftLengths([chances(0.06, 16)], new Float64Array(17).fill(20), 1), [0]);
 });
 
@@ -65,7 +65,7 @@ Deno.test("step costs: ignores steps delayed once or for a while", () => {
   assertEquals(known.withoutDrafts(1), 0.4);
 });
 
-Deno.test("step costs: a first measurement is valid for a while, and twice as long after each new one", () => {
+Deno.test("step costs: a measurement is valid for some time, which doubles with each new measurement", () => {
   const known = new StepCosts();
   for (let i = 0; i < 10; i++) known.observe(16, 16, 20);
   const tries: number[] = [];
@@ -96,7 +96,7 @@ Deno.test("step costs: measures steps without drafts again, even while drafts se
   assertEquals(known.withoutDrafts(16), 50);
 });
 
-Deno.test("step costs: extrapolates by the cost of a step without drafts, not of one with many", () => {
+Deno.test("step costs: extrapolates from steps without drafts, not from steps with many drafts", () => {
   const known = new StepCosts();
   known.observe(16, 16, 20);
   for (let i = 0; i < 20; i++) known.observe(16, 40, 38); // 0.0375 of a step per row

@@ -11,19 +11,19 @@ function draftAfter(text: readonly number[], most = 8): { tokens: number[]; grad
   return { tokens: [...draft.tokens], grades: [...draft.grades] };
 }
 
-Deno.test("lookup: drafts the tokens after the longest match, among equals the latest", () => {
+Deno.test("lookup: drafts the tokens after the longest match; of equally long matches the latest counts", () => {
   assertEquals(draftAfter([1, 2, 3, 4, 5, 9, 2, 3], 3), { tokens: [4, 5, 9], grades: [2, 3, 4] });
   assertEquals(draftAfter([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], 1), { tokens: [7], grades: [3] });
   assertEquals(draftAfter([2, 3, 7, 2, 3, 8, 5, 2, 3], 1), { tokens: [8], grades: [2] });
 });
 
-Deno.test("lookup: a single token is not a match, and short texts have none", () => {
+Deno.test("lookup: a match has at least two tokens, so short texts have none", () => {
   for (const text of [[1], [1, 1], [1, 2], [1, 2, 3, 1], [4, 2, 3, 5, 2]]) {
     assertEquals(draftAfter(text).tokens, []);
   }
 });
 
-Deno.test("lookup: a differing copy continues in its source after inserted, replaced or skipped tokens", () => {
+Deno.test("lookup: when a copy inserts, replaces or skips tokens, drafts continue at the matching place of the source", () => {
   const source = [1, 2, 3, 4, 5, 6, 7, 8, 9];
   const copy = [...source, 0, 1, 2, 3, 4]; // 5 is next
   assertEquals(draftAfter([...copy, 20], 2), { tokens: [5, 6], grades: [0, 1] });

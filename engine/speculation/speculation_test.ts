@@ -143,7 +143,7 @@ async function formedAnswers() {
   return { requests, truth, drafter: new KnownAnswers(answers, { next: () => 0.99 }, 1, FAKE_VOCABULARY) };
 }
 
-Deno.test("speculation: drafts continue after forced text, unless its tokens are scored", async () => {
+Deno.test("speculation: drafts continue after forced tokens, unless log-probabilities of the forced tokens are requested", async () => {
   const { requests, truth, drafter } = await formedAnswers();
   const speculation = new Speculation([drafter], new FreeRows());
   const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
@@ -192,7 +192,7 @@ function drafting(stateful: boolean, places = 3) {
 
 for (const stateful of [false, true]) {
   const kind = stateful ? "with recurrent states" : "with a KV cache";
-  Deno.test(`draft model: a model ${kind} drafts its own answers and sees only the text`, async () => {
+  Deno.test(`draft model: a model ${kind} predicts its own answers from the sequence's tokens alone`, async () => {
     const { backend, model } = drafting(stateful);
     const speculation = new Speculation([model], new FreeRows());
     const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
@@ -264,7 +264,7 @@ Deno.test("speculation: a request cancelled during drafting is gone afterwards, 
   }
 });
 
-Deno.test("speculation: with short steps, a drafter is asked rarely for texts without repetitions and always for others", async () => {
+Deno.test("speculation: if steps are short, texts without repetition rarely run the drafter, and other texts always do", async () => {
   const fixed = (ms: number) =>
     class extends FreeRows {
       override withoutDrafts(): number | undefined {
@@ -289,7 +289,7 @@ Deno.test("speculation: with short steps, a drafter is asked rarely for texts wi
   assert((await asked(tokens, 0.1)).acceptedTokens > 100);
 });
 
-Deno.test("speculation: the better of two doubtful drafts is used", async () => {
+Deno.test("speculation: if two drafters are both uncertain, the draft with the higher expected gain is used", async () => {
   const requests = Array.from({ length: 4 }, (_, i): GenerateRequest => (
     { prompt: promptOf(20, i), maxTokens: 100, ignoreEos: true, sampling: GREEDY }
   ));

@@ -43,7 +43,7 @@ Deno.test("decoder: a stream returns every character whole, however its bytes ar
   }
 });
 
-Deno.test("decoder: a text split into any three tokens decodes to itself", () => {
+Deno.test("decoder: a text that is split into three tokens at any bytes decodes to the same text", () => {
   const text = "é中👍\ufeff¿";
   const encoded = new TextEncoder().encode(text);
   const slices = new Map<string, number>();

@@ -26,23 +26,23 @@ function gemma(values = {}, merges = MERGES) {
   }));
 }
 
-Deno.test("marked BPE: merges characters by rank, with blanks as blank marks", () => {
+Deno.test("Gemma 4's BPE: merges characters by rank, and writes a blank as its blank character", () => {
   assertEquals(gemma().encode("ab ab  a"), ["ab", "▁a", "b", "▁▁", "a"].map(id));
   assertEquals(gemma({}, ["a b", "▁ ab", "▁ ▁"]).encode("ab ab  ab"), ["ab", "▁ab", "▁", "▁ab"].map(id));
   assertEquals(gemma({}, ["b ▁", "a b"]).encode("ab a"), ["a", "b▁", "a"].map(id));
 });
 
-Deno.test("marked BPE: encodes unknown characters as bytes", () => {
+Deno.test("Gemma 4's BPE: encodes unknown characters as bytes", () => {
   assertEquals(gemma().encode("é中"), [id("é"), id("<0xE4>"), id("<0xB8>"), id("<0xAD>")]);
   assertEquals(gemma().decode(gemma().encode("é 中\n")), "é 中\n");
 });
 
-Deno.test("marked BPE: separates line breaks, and uses the token of a whole run of them", () => {
+Deno.test("Gemma 4's BPE: splits text at line breaks, and uses one token for several line breaks if the vocabulary has it", () => {
   assertEquals(gemma().encode("a\n\n\nb"), ["a", "\n\n\n", "b"].map(id));
   assertEquals(gemma().encode("\n\n\n\n"), ["\n\n", "\n\n"].map(id));
 });
 
-Deno.test("marked BPE: adds BOS even if the file says not to", () => {
+Deno.test("Gemma 4's BPE: adds BOS even if the file says not to", () => {
   assertEquals(gemma({ "ggml.add_bos_token": false }).encode("a", { addSpecial: true }), [BOS, id("a")]);
   assertEquals(
     gemma().encode("<bos>"),
@@ -53,7 +53,7 @@ Deno.test("marked BPE: adds BOS even if the file says not to", () => {
   );
 });
 
-Deno.test("marked BPE: refuses a vocabulary without valid merges", () => {
+Deno.test("Gemma 4's BPE: refuses a vocabulary without valid merges", () => {
   assertThrows(() => gemma({ "ggml.merges": ["x y"] }), GgufError, "tokenizer.ggml.merges");
   const none = tokenizerMetadata({ "ggml.model": "gemma4", "ggml.tokens": ["a"] });
   assertThrows(() => createTokenizer(none), GgufError, "tokenizer.ggml.merges");

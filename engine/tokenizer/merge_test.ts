@@ -40,7 +40,7 @@ Deno.test("merge: merges the pair of lowest priority first, the leftmost among e
   assertEquals(merge(rules, [1]), [1]);
 });
 
-Deno.test("merge: symbols below 0 never merge", () => {
+Deno.test("merge: symbols with a negative id never merge", () => {
   assertEquals(merge([[1, 1, 0, 2]], [1, -1, 1, 1, -7]), [1, -1, 2, -7]);
 });
 
@@ -66,7 +66,7 @@ Deno.test("merge: a million symbols take n log n time", () => {
   assertEquals(buffer[0], 16);
 });
 
-Deno.test("pair table: grows, and keeps the first of equal pairs", () => {
+Deno.test("pair table: grows when it is full, and keeps the first of equal pairs", () => {
   const table = new PairTable(0);
   for (let i = 0; i < 1000; i++) table.add(i, i * 7, i, i + 1);
   table.add(5, 35, 1, 1);

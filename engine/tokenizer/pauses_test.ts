@@ -33,7 +33,7 @@ for (const [name, metadata] of Object.entries(KINDS)) {
       assert(decoded.pauses >= Math.floor(result.length / UNITS_PER_PAUSE), `${decoded.pauses}`);
     }
   });
-  Deno.test(`${name}: texts that are encoded in turns do not mix`, async () => {
+  Deno.test(`${name}: two texts that are encoded slice by slice in turn do not mix`, async () => {
     const texts = TEXTS.map((text) => text.slice(0, 10_000));
     const encode = (text: string) => tokenizer.encode(text, { parseSpecial: true });
     const { result } = await onFastClock(() =>

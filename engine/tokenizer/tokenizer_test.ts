@@ -69,12 +69,12 @@ Deno.test("tokenizer: encodes unknown characters as bytes", () => {
   assertEquals(tokenizer.decode(tokenizer.encode("é中")), "é中");
 });
 
-Deno.test("tokenizer: accepts tokens whose single characters are not tokens", () => {
+Deno.test("tokenizer: accepts a vocabulary in which the characters of a token are not tokens themselves", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, xy: -1, xyz: -2 }));
   assertEquals(tokenizer.encode("xyzxyx"), [259, 261, 260, 0x78 + 3]);
 });
 
-Deno.test("tokenizer: uses the unknown token for each byte without byte tokens", () => {
+Deno.test("tokenizer: uses the unknown token for each byte when the vocabulary has no byte tokens", () => {
   const metadata = tokenizerMetadata({
     "ggml.model": "llama",
     "ggml.tokens": ["<unk>", "▁", "a"],

@@ -30,7 +30,7 @@ Deno.test("unigram: adjacent unknown characters become one unknown token", () =>
   assertEquals(t5().encode("a 中 中"), [...ids("▁a", "▁"), UNK, ...ids("▁"), UNK]);
 });
 
-Deno.test("unigram: keeps or merges blanks, and adds the first, as the file says", () => {
+Deno.test("unigram: the file decides whether blanks are merged and whether a blank is added before the text", () => {
   assertEquals(t5().encode(" a  b "), ids("▁", "▁a", "▁", "▁", "b", "▁"));
   assertEquals(t5({ "ggml.add_space_prefix": false }).encode("a b"), ids("a", "▁", "b"));
   const merging = t5({ "ggml.remove_extra_whitespaces": true });
@@ -44,7 +44,7 @@ Deno.test("unigram: adds EOS after a whole text, and BOS before it if the file s
   assertEquals(t5(both).encode("a", { addSpecial: true }), [0, ...ids("▁a")]);
 });
 
-Deno.test("unigram: finds user-defined tokens first, and may use unused ones", () => {
+Deno.test('unigram: finds user-defined tokens before all others, and may use tokens of type "unused"', () => {
   const types = Int32Array.from([3, 3, 2, 1, 4, 5]);
   const tokenizer = createTokenizer(
     unigramMetadata({ "▁": -1, "<x>": -50, b: -1 }, { "ggml.token_type": types }),

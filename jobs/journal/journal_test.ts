@@ -219,7 +219,7 @@ Deno.test("Journal: removes a torn record at the end and appends there", async (
   assertEquals(await Array.fromAsync(again.records()), [0, 1, 2, 3].map((index) => record(index)));
 });
 
-Deno.test("Journal: refuses another input and another model", async () => {
+Deno.test("Journal: refuses to continue with another input or another model", async () => {
   const storage = new SimStorage(seeded(1));
   (await opened(storage)).close();
   await assertRejects(
@@ -268,7 +268,7 @@ Deno.test("Journal: records how the job ended, and is small when the job is done
   assertEquals(storage.bytes(PATH)!.length, HEAD);
 });
 
-Deno.test("Journal: knows how the job ended with any flipped bit in one of the slots", async () => {
+Deno.test("Journal: returns how the job ended, even after a flipped bit in one of the two copies of this record", async () => {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage, { ...IDENTITY, lineCount: 0 });
   const ends = ["running", undefined].map((state) => ({
@@ -290,7 +290,7 @@ Deno.test("Journal: knows how the job ended with any flipped bit in one of the s
   }
 });
 
-Deno.test("Journal: a torn write of the end leaves the job unchanged", async () => {
+Deno.test("Journal: if recording the job's end is cut off anywhere, the job counts as not ended", async () => {
   const whole = await written([0, 1, 2, 3]);
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, whole);

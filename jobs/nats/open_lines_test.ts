@@ -66,7 +66,7 @@ Deno.test("open lines: rejects answers of a lost worker and of one that never to
   assertEquals(outcomes[0].answers.length, 1);
 });
 
-Deno.test("open lines: joins answer parts by attempt, even when repeated or out of order", () => {
+Deno.test("open lines: joins the parts of an answer, even when parts are repeated or out of order, and never parts of different attempts", () => {
   const { lines, outcomes } = openLines(1);
   lines.take(0, "a", "one");
   lines.take(0, "b", "two");
@@ -116,7 +116,7 @@ Deno.test("open lines: withdraws lines that no worker tries, and all lines at th
   assertEquals(openLines(2).lines.close().length, 2);
 });
 
-Deno.test("open lines: tries lines that silence workers one at a time, and fails them in the end", () => {
+Deno.test("open lines: lines after which workers fell silent are tried one at a time, and become errors in the end", () => {
   const { lines, outcomes } = openLines(3);
   const fallSilent = (worker: string, ...ids: number[]) => {
     const replies = ids.map((id) => lines.take(id, `${worker}${id}`, worker)).map((reply) =>

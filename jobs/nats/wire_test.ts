@@ -29,14 +29,14 @@ const MODEL: ModelIdentity = {
 };
 const ATTEMPT = crypto.randomUUID();
 
-Deno.test("wire: numbers in the arguments of earlier calls reach the worker as written", () => {
+Deno.test("NATS messages: numbers in the arguments of earlier calls reach the worker as written", () => {
   const line =
     '{"url":"/v1/messages","body":{"messages":[{"content":[{"type":"tool_use","input":{"n":1.0}}]}]}}';
   const taken = parseJson(lineRequest, new TextEncoder().encode(line));
   assertEquals(new TextDecoder().decode(encodeJson(taken)), line);
 });
 
-Deno.test("wire: decoding a message returns the encoded head and bytes", () => {
+Deno.test("NATS messages: decoding returns the header and the bytes that were encoded", () => {
   const bytes = Uint8Array.from([10, 0, 255]);
   const message = encodeMessage({ attempt: ATTEMPT, line: 1, offset: 5, total: 8 }, bytes);
   assertEquals(decodeMessage(answerRequest, message), {
@@ -45,7 +45,7 @@ Deno.test("wire: decoding a message returns the encoded head and bytes", () => {
   });
 });
 
-Deno.test("wire: refuses messages that do not match their schema", () => {
+Deno.test("NATS messages: a message that does not match its schema is refused", () => {
   const notice = { version: 4, run: "0123456789abcdef", leaseMs: 1000, model: MODEL, ended: false };
   const join = { worker: "w", parallel: 16, refused: null };
   const take = { line: 1, worker: "w", attempt: ATTEMPT, offset: 0 };
@@ -104,7 +104,7 @@ Deno.test("wire: refuses messages that do not match their schema", () => {
   );
 });
 
-Deno.test("wire: a message with its head fits the server's limit", () => {
+Deno.test("NATS messages: a message and its header together fit the NATS server's limit", () => {
   const head = { line: 2 ** 40, attempt: ATTEMPT, offset: MAX_ANSWER_BYTES, total: MAX_ANSWER_BYTES };
   for (const max of [16_384, 1_048_576]) {
     assertEquals(encodeMessage(head, new Uint8Array(chunkBytes(max))).length <= max, true);
@@ -112,7 +112,7 @@ Deno.test("wire: a message with its head fits the server's limit", () => {
   assertThrows(() => chunkBytes(1000), WireError, "max_payload must be at least 16384 bytes (got 1000)");
 });
 
-Deno.test("wire: reports different models and versions, and names both", () => {
+Deno.test("NATS messages: if models or versions differ, the report names both", () => {
   assertEquals(modelDifference(MODEL, { ...MODEL }), undefined);
   const cases: [ModelIdentity, string][] = [
     [{ "model": "other" }, 'the run wants model "m", the worker has "other"'],

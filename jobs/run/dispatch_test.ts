@@ -68,7 +68,7 @@ Deno.test("dispatch: retries a line that fails on a working engine once, then re
   for (let n = 0; n < 60; n++) assertEquals(asked.get(n), isBad(n) ? 2 : 1, `line ${n}`);
 });
 
-Deno.test("dispatch: ends a file in which every line fails on a working engine", async () => {
+Deno.test("dispatch: a job whose every line fails on a working engine ends", async () => {
   for (const [count, throws] of [[3, false], [40, false], [40, true]] as const) {
     const storage = disk(count);
     const { execute } = answering((n) => {
@@ -106,7 +106,7 @@ Deno.test("dispatch: a good answer of one engine does not clear another engine's
   assertEquals(asked.get(3), 2);
 });
 
-Deno.test("dispatch: stops the job when all engines fail until patience runs out", async () => {
+Deno.test("dispatch: stops the job when all engines keep failing for the maximum time", async () => {
   const storage = disk(5);
   const { execute } = answering(() => ({ ...BROKEN, engine: "w1" }));
   const error = await assertRejects(() => runOn(storage, execute, { patienceMs: 0 }), BatchError);

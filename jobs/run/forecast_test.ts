@@ -46,7 +46,7 @@ function request(body: Record<string, unknown>) {
   return { customId: "a", url: "/v1/completions", body };
 }
 
-Deno.test("forecast: counts prompt and answer tokens through the endpoint without computing", async () => {
+Deno.test("dry run: the endpoint counts prompt and answer tokens without running the model", async () => {
   const counter = new TokenCounter(engine, execute);
   const count = (body: Record<string, unknown>) => counter.tokensOf(request(body));
   const before = engine.stats();
@@ -56,7 +56,7 @@ Deno.test("forecast: counts prompt and answer tokens through the endpoint withou
   assertEquals(engine.stats(), before);
 });
 
-Deno.test("forecast: reports refused requests and prompts that do not fit", async () => {
+Deno.test("dry run: reports refused requests and prompts that do not fit", async () => {
   const counter = new TokenCounter(engine, execute);
   const count = (body: Record<string, unknown>) => counter.tokensOf(request(body));
   assertEquals(await count({}), { code: "bad", message: "No prompt" });
@@ -68,7 +68,7 @@ Deno.test("forecast: reports refused requests and prompts that do not fit", asyn
   assertEquals(await count({ prompt: "a", max_tokens: 1 }), { prompt: 1, answer: 1 });
 });
 
-Deno.test("forecast: measures lines by the tokens that the engine computed", async () => {
+Deno.test("dry run: speed is measured by the tokens that the engine really computed", async () => {
   const lines = Array.from({ length: 7 }, () => ({
     request: request({ prompt: "abcde", max_tokens: 2 }),
     tokens: { prompt: 5, answer: 2 },
@@ -87,7 +87,7 @@ Deno.test("forecast: measures lines by the tokens that the engine computed", asy
   assert(Math.abs(twice / (2 * measured.seconds) - 1) < 1e-6, `${twice}`);
 });
 
-Deno.test("forecast: samples the whole input, and repeats the same sample", () => {
+Deno.test("dry run: samples lines from the whole input, and the same lines each time", () => {
   const take = () => {
     const sample = new Sample<number>(100);
     for (let n = 0; n < 10_000; n++) sample.add(n);

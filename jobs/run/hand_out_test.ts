@@ -16,12 +16,12 @@ Deno.test("handOutOrder: groups lines with a long common prefix", () => {
   assertEquals(order(handOutOrder(given, "", true)), [0, 2, 1, 3]);
 });
 
-Deno.test("handOutOrder: puts lines that share a prefix with the previous window first", () => {
+Deno.test("handOutOrder: puts lines first that share a prefix with lines of the previous read-ahead", () => {
   const given = lines([`A${DOCUMENT}1`, 9], [`B${DOCUMENT}1`, 5], [`A${DOCUMENT}2`, 9], [`B${DOCUMENT}2`, 5]);
   assertEquals(order(handOutOrder(given, `B${DOCUMENT}0`, false)), [1, 3, 0, 2]);
 });
 
-Deno.test("handOutOrder: alternates long and short answers, but puts long ones first in the last window", () => {
+Deno.test("handOutOrder: alternates long and short answers, but puts long ones first among the last lines", () => {
   const given = lines(["a", 1], ["b", 2], ["c", 3], ["d", 4], ["e", 5]);
   assertEquals(order(handOutOrder(given, "", false)), [4, 0, 3, 1, 2]);
   assertEquals(order(handOutOrder(given, "", true)), [4, 3, 2, 1, 0]);

@@ -59,7 +59,7 @@ const CHANGES: [what: string, state: string, change: (input: string) => void][] 
 
 for (const [what, state, change] of CHANGES) {
   const end = state === "done" ? "writes its outputs" : "writes no outputs and can resume";
-  Deno.test(`runBatch: ${end} when the input ${what} behind the last line that was read`, async () => {
+  Deno.test(`runBatch: ${end} when the input ${what} after the last line that was read`, async () => {
     assertEquals(await changed(change), state);
   });
 }

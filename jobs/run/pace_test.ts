@@ -23,7 +23,7 @@ Deno.test("Pace: reduces the lines in flight when more of them do not raise thro
   assertEquals(settled(() => 10).slice(0, 3), [16, 24, 16]);
 });
 
-Deno.test("Pace: stays within the maximum, and releases waiting lanes at the end", async () => {
+Deno.test("Pace: lines in flight stay within the maximum, and nothing waits for a place at the end", async () => {
   assertEquals(settled((limit) => limit, 8), [8]);
   const pace = new Pace({ from: 2, to: 4 });
   const came: number[] = [];

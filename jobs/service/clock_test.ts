@@ -26,11 +26,11 @@ function shiftsOf(start: number, seconds: number, jump: number, createdAt: reado
   return shifts;
 }
 
-Deno.test("clock: finds no jump in drift and small corrections", () => {
+Deno.test("clock: drift and small corrections are not taken for a jump", () => {
   for (const jump of [0, 59, -59]) assertEquals(shiftsOf(TODAY, 10 * DAY, jump, []), undefined);
 });
 
-Deno.test("clock: shifts records of the clock that was wrong, and no others", () => {
+Deno.test("clock: after a jump, only the dates of records written with the wrong clock are shifted", () => {
   // A machine that starts in 1970 and is set to today; the second record is from before its restart.
   assertEquals(shiftsOf(100, 30, TODAY, [120, TODAY - DAY]), [TODAY, 0]);
   // A clock that jumps ten years ahead, and back. The last record is from before it was wrong.

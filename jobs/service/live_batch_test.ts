@@ -11,7 +11,7 @@ const counted = (completed: number) => ({
   reasoningTokens: 0,
 });
 
-Deno.test("CountWriter: writes only the last counts of a turn, and keeps counts that cannot be written", async () => {
+Deno.test("CountWriter: writes only the last counts per event-loop turn, and keeps counts in memory that cannot be written", async () => {
   const written: number[] = [];
   let isFull = false;
   const writer = new CountWriter(({ completed }) => {

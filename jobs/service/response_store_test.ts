@@ -11,7 +11,7 @@ async function inFolder(test: (path: string) => Promise<void>): Promise<void> {
   }
 }
 
-Deno.test("ResponseStore: drops the oldest beyond its bytes, and all after 30 days", async () => {
+Deno.test("ResponseStore: deletes the oldest responses beyond its maximum of bytes, and every response after 30 days", async () => {
   await inFolder(async (path) => {
     let now = Date.now();
     const reports: unknown[] = [];
@@ -39,7 +39,7 @@ Deno.test("ResponseStore: drops the oldest beyond its bytes, and all after 30 da
   });
 });
 
-Deno.test("ResponseStore: an owner's many responses displace its own, not those of another owner", async () => {
+Deno.test("ResponseStore: new responses of an owner displace old ones of the same owner, not of another", async () => {
   await inFolder(async (path) => {
     const options = { maxBytes: 4 * 4096 };
     const response = { previous: null, head: {}, input: [], output: [] };

@@ -13,7 +13,7 @@ const COUNTS = {
   reasoningTokens: 11,
 };
 
-Deno.test("BatchStore: opens a database without reasoning counts and counts them from then on", async () => {
+Deno.test("BatchStore: opens an older database without counts of reasoning tokens, and counts them from then on", async () => {
   const folder = await Deno.makeTempDir({ prefix: "store-" });
   try {
     const path = `${folder}/batches.sqlite`;

@@ -69,7 +69,7 @@ Deno.test("runBatch: resumes a stopped batch with the same call and gives the sa
   });
 });
 
-Deno.test("runBatch: may load its own model, which it closes at the end; other requests run beside it", async () => {
+Deno.test("runBatch: closes a model that it has loaded itself; other requests to the model run meanwhile", async () => {
   let own: Model | undefined;
   await inFolder([line(1), line(2, { max_tokens: -1 }), "no JSON"], async (files) => {
     const refused: BatchRefusal[] = [];
@@ -89,7 +89,7 @@ Deno.test("runBatch: may load its own model, which it closes at the end; other r
   });
 });
 
-Deno.test("runBatch: throws a code for an impossible batch", async () => {
+Deno.test("runBatch: throws an error with a code if a batch cannot run", async () => {
   await using model = await open();
   await inFolder([line(1), line(1)], async (files) => {
     await Deno.writeTextFile(`${files.output}.other`, "mine");
@@ -143,7 +143,7 @@ Deno.test("runBatch: writes each answer beside its table row and names rows with
   });
 });
 
-Deno.test("runBatch: answers the first lines with a limit, and lines that name the model by an alias", async () => {
+Deno.test("runBatch: with a limit answers the first lines, and accepts lines that name the model by an alias", async () => {
   await using model = await open();
   const lines = Array.from({ length: 6 }, (_, i) => line(i, { model: i === 4 ? "demo" : "gpt-4o-mini" }));
   await inFolder(lines, async (files) => {
@@ -163,7 +163,7 @@ Deno.test("runBatch: answers the first lines with a limit, and lines that name t
   });
 });
 
-Deno.test("runBatch: reads rows in JSONL as a table, with a bound on each answer", async () => {
+Deno.test("runBatch: with a table option reads JSONL rows, and limits the tokens of each answer", async () => {
   await using model = await open();
   await inFolder(['{"n":1,"of":"cats"}', '{"n":2,"of":"hens"}'], async ({ input, output }) => {
     const table = { prompt: "Say {of}", schema: { enum: ["yes", "no"] } };

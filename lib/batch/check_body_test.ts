@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { bodyExaminer } from "./check_body.ts";
 
-Deno.test("checkBody: examines lines of messages and infill without a model", async () => {
+Deno.test("checkBody: checks batch lines of /v1/messages and /infill without a model", async () => {
   const examine = bodyExaminer();
   const wrong = async (url: string, body: Record<string, unknown>) =>
     (await examine({ customId: "a", url, body }))?.param;
@@ -27,7 +27,7 @@ Deno.test("checkBody: examines lines of messages and infill without a model", as
   assertEquals(await wrong("/infill", { ...gap, json_schema: schema }), "body.json_schema");
 });
 
-Deno.test("checkBody: examines fields, schemas and tools of Responses lines without a model", async () => {
+Deno.test("checkBody: checks fields, schemas and tools of /v1/responses lines without a model", async () => {
   const examine = bodyExaminer();
   const wrong = async (body: Record<string, unknown>) =>
     (await examine({ customId: "a", url: "/v1/responses", body: { input: "Hi", ...body } }))?.param;

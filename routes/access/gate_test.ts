@@ -79,7 +79,7 @@ Deno.test("cors: without keys, an allowed origin and this server's pages pass", 
   );
 });
 
-Deno.test("open health: only /health needs no key, and the document says so", async () => {
+Deno.test("open health: only /health needs no key, as the OpenAPI document says", async () => {
   const { ask } = open({ apiKeys: ["secret"], openHealth: true });
   assertEquals((await ask("GET", "/health")).status, 200);
   assertEquals((await ask("GET", "/health", { authorization: "Bearer secret" })).status, 200);
@@ -102,7 +102,7 @@ Deno.test("security headers: stop browsers from guessing an answer's type or emb
   }
 });
 
-Deno.test("path prefix: applies to every path, the document and the page, and nothing is served outside", async () => {
+Deno.test("path prefix: applies to every path, the OpenAPI document and the page; paths without it are 404", async () => {
   const { ask } = open({
     pathPrefix: "/a/llm",
     apiKeys: ["secret"],

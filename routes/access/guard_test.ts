@@ -68,7 +68,7 @@ Deno.test("site check: a page of another site cannot upload, start or cancel a b
   );
 });
 
-Deno.test("site check: programs, pages of this server, and pages under an allowed name pass", async () => {
+Deno.test("site check: accepts requests of programs, of this server's pages, and of pages under an allowed host name", async () => {
   const app = createApp(new FakeEngine(), { allowedHosts: ["compy.example"] });
   const status = async (headers: HeadersOf) => {
     const all = { "content-type": "application/json", ...headers };

@@ -73,7 +73,7 @@ Deno.test("keys: files and batches belong to a key's name, so a new key under it
   });
 });
 
-Deno.test("keys: data stored without keys belongs to the unnamed key, also beside named ones", async () => {
+Deno.test("keys: data stored without keys belongs to the key without a name, even if there are named keys too", async () => {
   await inDataFolder(async (path) => {
     await withBatches(path, {}, async ({ client }) => void await startBatch(client, 2));
     for (const ring of [new KeyRing(["plain"]), new KeyRing(["plain"], [named("alice", "a1")])]) {
@@ -85,7 +85,7 @@ Deno.test("keys: data stored without keys belongs to the unnamed key, also besid
   });
 });
 
-Deno.test("keys: limits do not count batches, and batches do not use up limits", async () => {
+Deno.test("keys: batch lines are not limited by a key's limits, and do not count towards them", async () => {
   await inDataFolder(async (path) => {
     const ring = new KeyRing([], [named("alice", "a1", { requestsAtOnce: 1, tokensPerMinute: 10 })]);
     await withBatches(path, { apiKeys: ring }, async (server) => {

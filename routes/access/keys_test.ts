@@ -8,7 +8,7 @@ import { until } from "../testing_server.ts";
 
 const named = (name: string, key: string, limits = {}) => ({ name, digest: digestOf(key), ...limits });
 
-Deno.test("keys: a single unnamed key owns data stored without keys, and several have separate owners", () => {
+Deno.test("keys: a single key without a name owns the data stored without keys; named keys own separate data", () => {
   const { name, owner, cacheSalt } = new KeyRing(["one"]).admit("one")!;
   assertEquals([name, owner, cacheSalt], ["api-key", "", undefined]);
   const two = new KeyRing(["one", "two"]);

@@ -12,7 +12,7 @@ const PATTERNS = [
   "/",
 ];
 
-Deno.test("paths: /v1, extra slashes and the prefix are optional where they mean one route", () => {
+Deno.test("paths: /v1, extra slashes and the prefix may be missing or present if only one route can be meant", () => {
   const of = (prefix: string | undefined, ...paths: string[]) =>
     paths.map((path) => routePath(PATTERNS, prefix)(new Request(`http://localhost${path}`)));
   assertEquals(of(undefined, "/chat/completions", "//v1//chat/completions/", "/models", "/models/a/b", "/"), [
@@ -46,7 +46,7 @@ Deno.test("paths: a client whose base URL lacks /v1 or ends in a slash is answer
   assertEquals(models.object, "list");
 });
 
-Deno.test("paths: a refused path of another server names the path to use here", async () => {
+Deno.test("paths: an unknown path of another server's API gets an error that names the path to use here", async () => {
   const app = createApp(new FakeEngine());
   for (const path of ["/v1/health", "/version", "/v1/moderations", "/v1/score", "/score/"]) {
     const answer = await app.request(`http://localhost${path}`);

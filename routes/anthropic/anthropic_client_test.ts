@@ -145,7 +145,7 @@ Deno.test("Messages: thinking, text and several calls are the same whole and str
   });
 });
 
-Deno.test("Messages: tool choices reach the chat form", async () => {
+Deno.test("Messages: each tool choice sets which calls the answer may or must have", async () => {
   await withServer(replying(PARIS), async (server) => {
     const cases: [Anthropic.ToolChoice, unknown, boolean][] = [
       [{ type: "auto" }, "auto", true],
@@ -308,7 +308,7 @@ Deno.test("Messages client: lists models page by page and retrieves one", async 
   });
 });
 
-Deno.test("count_tokens: returns the input tokens that the same request uses", async () => {
+Deno.test("count_tokens: returns the number of input tokens that /v1/messages reports for the same request", async () => {
   await withServer({}, async (server) => {
     const client = clientOf(server);
     const bodies: Partial<Anthropic.MessageCountTokensParams>[] = [

@@ -129,7 +129,7 @@ Deno.test("conversationOf: turns documents and search results into their texts",
   assertEquals(turn.content, "T\nC\nD\nE\nF\nG\nhttps://h\nI");
 });
 
-Deno.test("conversationOf: restores a hidden thought from its own signature only", () => {
+Deno.test("conversationOf: restores hidden thinking from a signature, but not from a changed one", () => {
   const thought = "Paris… 🙂";
   const thoughtOf = (thinking: string, signature: string) =>
     turns([{ role: "assistant", content: [{ type: "thinking", thinking, signature }] }])[0].reasoning_content;

@@ -63,7 +63,7 @@ Deno.test("messageEvents: opens and closes one block per kind of part, in order"
   ]);
 });
 
-Deno.test("messageEvents: a tool call outranks a stop text, and a stop text outranks an unfinished form", async () => {
+Deno.test("messageEvents: stop_reason is tool_use even after a stop text, and stop_sequence even if the constraint is not complete", async () => {
   const endings: [Ending, Usage, string, string | null][] = [
     [{ reason: "stop" }, usage, "end_turn", null],
     [{ reason: "stop", stop: "x" }, usage, "stop_sequence", "x"],
@@ -78,7 +78,7 @@ Deno.test("messageEvents: a tool call outranks a stop text, and a stop text outr
   }
 });
 
-Deno.test("wholeMessage: an unfinished call has no input, and stored prompt tokens are reported", async () => {
+Deno.test("wholeMessage: an unfinished call has an empty input, and the number of stored prompt tokens is reported", async () => {
   const cut = await wholeMessage(events(call(0).slice(0, 2), { reason: "length" }));
   assertEquals(cut.content.map((block) => block.type === "tool_use" && block.input), [{}]);
   const stored = { tokens: 8, cache: "a place" };

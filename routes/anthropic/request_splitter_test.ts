@@ -16,7 +16,7 @@ function split(bytes: Uint8Array, size: number): string[] {
   return found;
 }
 
-Deno.test("RequestSplitter: returns the same requests whatever the parts of the body", () => {
+Deno.test("RequestSplitter: returns the same requests however the body is divided into chunks", () => {
   const requests = [
     { custom_id: "a", params: { text: 'brackets ]}[{ and \\" quotes "', list: [{ a: [] }, {}] } },
     { custom_id: "ü🙂", params: {} },

@@ -67,7 +67,7 @@ function unfinished(app: ReturnType<typeof createApp>, key: string, announced: n
 for (
   const [kind, announced, fit] of [["of known length", 30 * KIB, 2], ["in chunks", undefined, 3]] as const
 ) {
-  Deno.test(`body budget: unfinished bodies ${kind} of one key do not keep out another key`, async () => {
+  Deno.test(`body budget: unfinished bodies ${kind} of one key do not block another key's bodies`, async () => {
     const { engine } = startEngine();
     const keys = new KeyRing(["first", "second"]);
     const app = createApp(engine, { apiKeys: keys, limits: { bodiesBytes: 140 * KIB, bodiesMs: 20 } });

@@ -205,7 +205,7 @@ Deno.test("request checks: lengths count characters, not UTF-16 units", async ()
   });
 });
 
-Deno.test("request checks: refuse a number beyond a float only in fields that are read", async () => {
+Deno.test("request checks: refuse a number that no 64-bit float can hold, but only in fields that the endpoint reads", async () => {
   await withServer({}, async ({ post }) => {
     const response = await post("/v1/chat/completions", undefined, {
       body: `{${chat},"metadata":[1e999,"1e999"]}`,

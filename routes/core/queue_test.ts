@@ -22,7 +22,7 @@ Deno.test("secondsUntilRoom: estimates from queue length and recent rate, within
   assertEquals(secondsUntilRoom(engine, 10 ** 9 + 100), 1);
 });
 
-Deno.test("secondsUntilRoom: grows with time before the first end, and ignores idle time", () => {
+Deno.test("secondsUntilRoom: grows with time until the first answer ends, and ignores idle time", () => {
   const engine = engineWith(10);
   assertEquals(secondsUntilRoom(engine, 0), 1);
   noteStart(engine, 0);
@@ -37,7 +37,7 @@ Deno.test("secondsUntilRoom: grows with time before the first end, and ignores i
   assertEquals(secondsUntilRoom(idle, 10 ** 9 + 1000), 8);
 });
 
-Deno.test("queue full: the retry time is longer for a longer queue", async () => {
+Deno.test("full queue: retry-after is longer for a longer queue", async () => {
   const waits: number[] = [];
   for (const queue of [1, 40]) {
     await withServer({ slots: 1, queue, tokenMs: 10 }, async ({ engine, post }) => {

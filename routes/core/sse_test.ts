@@ -38,7 +38,7 @@ Deno.test("eventStream: chunks wait for the reader, and a stalled reader is cut 
   assertEquals(await chunks.next(), { value: undefined, done: true });
 });
 
-Deno.test("eventStream: a reader that returns in time misses nothing", async () => {
+Deno.test("eventStream: a reader that pauses and continues in time misses nothing", async () => {
   const { response } = open({ unreadBytes: 100, stallMs: 5000 }, 200);
   const body = (await response).body!;
   await new Promise((resolve) => setTimeout(resolve, 10));

@@ -6,7 +6,7 @@ const usage = (promptTokens: number, cachedTokens: number): Usage => {
   return { promptTokens, cachedTokens, completionTokens: 3 };
 };
 
-Deno.test("usageOf: does not count tokens as cached that another answer to the same prompt computed", () => {
+Deno.test("usageOf: tokens that another answer to the same request computed do not count as cached", () => {
   for (const answers of [[usage(100, 96), usage(100, 0)], [usage(100, 0), usage(100, 96)]]) {
     const { prompt_tokens, completion_tokens, prompt_tokens_details } = usageOf(answers, 2);
     assertEquals([prompt_tokens, completion_tokens, prompt_tokens_details.cached_tokens], [100, 6, 0]);

@@ -32,7 +32,7 @@ Deno.test("listener: closes connections that send no complete request in time", 
   });
 });
 
-Deno.test("listener: above the maximum, a silent connection gives its place to a new one", async () => {
+Deno.test("listener: above the maximum, a new connection replaces a silent one", async () => {
   let silent: RawClient[] = [];
   await withServer({ maxConnections: 8 }, async ({ base, errors }) => {
     silent = await Promise.all(Array.from({ length: 40 }, () => RawClient.connect(base)));
@@ -48,7 +48,7 @@ Deno.test("listener: above the maximum, a silent connection gives its place to a
   await Promise.all(silent.map(({ closed }) => closed));
 });
 
-Deno.test("listener: while all places are being answered, new connections wait and none is lost", async () => {
+Deno.test("listener: while all connections wait for answers, new connections wait and none is lost", async () => {
   const options = { maxConnections: 4, slots: 4, tokenMs: 5 };
   await withServer(options, async ({ post, engine }) => {
     const body = { model: "demo", messages };
@@ -242,7 +242,7 @@ Deno.test("listener: does not cut a long answer, whole or streamed, however quie
   });
 });
 
-Deno.test("listener: waits out a shortage of file descriptors, reports it once, and answers all clients", async () => {
+Deno.test("listener: waits while file descriptors are missing, reports the shortage once, and answers all clients later", async () => {
   const code = `import { Listener } from "./routes/listener/listener.ts";
     import { DEFAULT_LIMITS } from "./routes/core/context.ts";
     const options = { address: { hostname: "127.0.0.1", port: 0 }, maxConnections: 1000, limits: DEFAULT_LIMITS };

@@ -29,7 +29,7 @@ async function streamed({ post }: TestServer, path: string, body: Record<string,
   return text.trimEnd().split("\n\n").map((event) => JSON.parse(event.replace(/^data: /, "")));
 }
 
-Deno.test("llama-server: max_tokens is another name of n_predict, which supersedes it", async () => {
+Deno.test("llama-server: max_tokens is another name of n_predict, which wins if both are given", async () => {
   await withServer({}, async (server) => {
     for (
       const limit of [{ max_tokens: 3 }, { n_predict: 3, max_tokens: 9 }, { n_predict: -1, max_tokens: 9 }]
@@ -79,7 +79,7 @@ Deno.test("llama-server: completions have its format, are the same whole and str
   });
 });
 
-Deno.test("llama-server: reports how an answer ended, and accepts the server's own field names", async () => {
+Deno.test("llama-server: reports how an answer ended, and accepts llama-server's own field names", async () => {
   await withServer({}, async (server) => {
     const ended = async (body: Record<string, unknown>) => {
       const { content, stop_type, stopping_word } = await answered(server, "/completion", {

@@ -23,7 +23,7 @@ function logged(limits: { requestsAtOnce?: number; tokensPerMinute?: number } = 
   return { app, engine, entries, ask };
 }
 
-Deno.test("request log: has a request's facts and costs, and none of its texts", async () => {
+Deno.test("request log: has each request's route, status, times and token counts, and none of its texts", async () => {
   const { ask, app, entries } = logged();
   const answer = await ask("/v1/completions", { model: "demo", prompt: PROMPT, max_tokens: 5 });
   const { usage, choices } = await answer.json();
@@ -59,7 +59,7 @@ Deno.test("request log: has a request's facts and costs, and none of its texts",
   assert(!text.includes("Nobody") && !text.includes(choices[0].text));
 });
 
-Deno.test("request log: several answers to one prompt count it once", async () => {
+Deno.test("request log: counts the prompt once if a request has several answers", async () => {
   const { ask, entries } = logged();
   const { usage } =
     await (await ask("/v1/completions", { model: "demo", prompt: PROMPT, n: 3, max_tokens: 4 }))
@@ -85,7 +85,7 @@ Deno.test("token limit: counts prompts and answers, also of streams, and refuses
   }
 });
 
-Deno.test("token limit: a stream whose reader leaves counts the tokens that were sent", async () => {
+Deno.test("token limit: if a stream's client disconnects, the tokens sent until then count", async () => {
   const { ask, engine } = logged({ tokensPerMinute: 1000 });
   const stream = await ask("/v1/completions", {
     model: "demo",
@@ -104,7 +104,7 @@ Deno.test("token limit: a stream whose reader leaves counts the tokens that were
   assertEquals((await ask("/v1/completions", { model: "demo", prompt: [1], max_tokens: 1 })).status, 200);
 });
 
-Deno.test("request log: over HTTP an entry is written after the last byte, or when the client leaves", async () => {
+Deno.test("request log: an entry is written after the last byte of the response, or when the client disconnects", async () => {
   const entries: LogEntry[] = [];
   const log = (entry: LogEntry) => entries.push(entry);
   await withServer({ log, tokenMs: 5 }, async ({ base, post }) => {

@@ -160,7 +160,7 @@ Deno.test("bad requests: fields of Ollama's endpoints that contradict each other
   });
 });
 
-Deno.test("bad requests: no body breaks Ollama's endpoints", async () => {
+Deno.test("bad requests: Ollama's endpoints answer every malformed body with a 4xx", async () => {
   await withServer({}, async (server) => {
     for (const [what, body] of Object.entries(hostileBodies({ model: '"demo"', prompt: '"Hi"' }))) {
       for (const path of [CHAT, EMBED]) await refused(await send(server, path, body), `${path} ${what}`);

@@ -303,7 +303,7 @@ Deno.test("Ollama: empty chunks keep a stream open while the prompt is read", as
   });
 });
 
-Deno.test("Ollama: keys and the Host check guard its paths in its format", async () => {
+Deno.test("Ollama: without a key or with a wrong Host, its paths are refused in its error format", async () => {
   await withServer({ apiKeys: ["secret"] }, async (server) => {
     const refused = await server.post("/api/chat", usual);
     assertEquals([refused.status, typeof (await refused.json()).error], [401, "string"]);

@@ -27,7 +27,7 @@ const JUMPS = [
   ["ten years ahead", TODAY, TODAY + 87_600 * HOUR],
 ] as const;
 for (const [what, start, end] of JUMPS) {
-  Deno.test(`batches: nothing expires when the clock jumps ${what}, but later in its time`, async () => {
+  Deno.test(`batches: nothing expires when the clock jumps ${what}, but batches still expire at their time later`, async () => {
     await inDataFolder(async (path) => {
       const clocks = new Clocks(start);
       const options = { ...clocks.options, tokenMs: 3, slots: 1, parallel: 1 };

@@ -63,7 +63,7 @@ Deno.test("batches: the named model answers each line, one model after the other
   );
 });
 
-Deno.test("batches: lines have the weight of their owner's key", async () => {
+Deno.test("batches: lines share the engine by the weight of their owner's key", async () => {
   const ring = new KeyRing([], [{ name: "a", digest: digestOf("1"), weight: 3 }]);
   const engine = new FakeEngine();
   const answer = answerLines(loadedModels([engine]), { weightOf: (owner) => ring.weightOf(owner) });
@@ -75,7 +75,7 @@ Deno.test("batches: lines have the weight of their owner's key", async () => {
   assertEquals(engine.requests.map(({ weight }) => weight), [3, 1]);
 });
 
-Deno.test("batches: two models with room for one both finish, with few loads", async () => {
+Deno.test("batches: batches of two models both finish with few loads when memory holds one model", async () => {
   await inDataFolder((path) =>
     withModels(path, {}, async ({ client, log }) => {
       const batches = await Promise.all(["a", "b"].map(async (model) => {
@@ -154,7 +154,7 @@ Deno.test("batches: a model that cannot be loaded fails its own lines only", asy
   await models.pool.close();
 });
 
-Deno.test("batches: a batch whose model changes keeps no answer of the new one, and waits for its own", async () => {
+Deno.test("batches: if a batch's model is replaced, no answer of the new model is kept, and the batch waits for its own model", async () => {
   let version = 1;
   let asked = 0;
   const options = {
@@ -209,7 +209,7 @@ Deno.test("batches: a model added later under a missing name does not change a r
   );
 });
 
-Deno.test("batches: requests can use a batch's model at once, and get its room when the lines end", async () => {
+Deno.test("batches: requests can use a batch's model at once, and get its memory for another model when the lines end", async () => {
   await inDataFolder((path) =>
     withModels(path, {}, async ({ client, log }) => {
       const batch = await createBatch(

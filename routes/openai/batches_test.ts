@@ -55,7 +55,7 @@ Deno.test("files: the official client uploads, lists pages, reads and deletes", 
   );
 });
 
-Deno.test("batches: run from upload to answers in input order", async () => {
+Deno.test("batches: a batch runs from the upload to the answers, which are in input order", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, reports }) => {
       const lines = Array.from({ length: 30 }, (_, n) => chatLine(`q${n}`));
@@ -192,7 +192,7 @@ Deno.test("batches: a cancelled batch keeps its answers and reports the rest; li
   );
 });
 
-Deno.test("batches: send progress events until the end", async () => {
+Deno.test("batches: progress events are sent until the batch ends", async () => {
   await inDataFolder((path) =>
     withBatches(path, { tokenMs: 2, slots: 2, parallel: 2 }, async ({ client, base }) => {
       const input = await upload(client, Array.from({ length: 60 }, (_, n) => chatLine(`q${n}`)));
@@ -218,7 +218,7 @@ Deno.test("batches: send progress events until the end", async () => {
   );
 });
 
-Deno.test("batches: expire with their remaining lines, and files expire too", async () => {
+Deno.test("batches: a batch that expires reports its remaining lines as expired; files expire too", async () => {
   await inDataFolder(async (path) => {
     let now = 1_000_000;
     const options = { tokenMs: 3, slots: 1, parallel: 1, sweepMs: 10, now: () => now };
@@ -282,7 +282,7 @@ Deno.test("batches: each key sees only its own files and batches, and every rout
   );
 });
 
-Deno.test("batches: wait for their own model, and only one server uses a data folder", async () => {
+Deno.test("batches: a batch waits for its own model, and a second server cannot use the data folder", async () => {
   await inDataFolder(async (path) => {
     let id = "";
     await withBatches(path, { tokenMs: 5, slots: 1, parallel: 1 }, async ({ client }) => {
@@ -311,7 +311,7 @@ Deno.test("batches: wait for their own model, and only one server uses a data fo
   });
 });
 
-Deno.test("metrics: count ended batches, unfinished batches and bytes of stored files", async () => {
+Deno.test("metrics: /metrics has the numbers of ended and unfinished batches and the bytes of stored files", async () => {
   await inDataFolder(async (path) => {
     await withBatches(path, { storageBytes: 10_000 }, async ({ base, client }) => {
       const figures = async () => {

@@ -261,7 +261,7 @@ Deno.test("chat calls: accepts the thinking effort and budget in all formats tha
   });
 });
 
-Deno.test("chat calls: the client's helpers work: zodResponseFormat with parse and stream, zodFunction, runTools", async () => {
+Deno.test("chat calls: the openai client's helpers work: zodResponseFormat with parse and stream, zodFunction, runTools", async () => {
   const City = z.object({ city: z.string(), population: z.number() });
   const format = zodResponseFormat(City, "city");
   const json = '{"city": "Rome", "population": 2.8}';
@@ -401,7 +401,7 @@ async function refusal(server: TestServer, path: string, body: Record<string, un
   return { status: response.status, isJson: type.startsWith("application/json"), ...error };
 }
 
-Deno.test("constraints: a refused one is a 400 that names its parameter, also for a stream before its first chunk", async () => {
+Deno.test("constraints: a refused constraint is a 400 that names its parameter, even if a stream was requested", async () => {
   const refuses = ({ kind }: Constraint) => `No ${kind} today`;
   await withServer({ refuses }, async (server) => {
     for (const [path, body] of BODIES) {

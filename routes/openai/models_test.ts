@@ -59,7 +59,7 @@ Deno.test("one model: requests may omit its name, and another name is a 404", as
   }
 });
 
-Deno.test("one model: is already loaded and cannot be unloaded", async () => {
+Deno.test("one model: a server's only model is loaded from the start and cannot be unloaded", async () => {
   const { post, get } = clientOf(new FakeEngine());
   assertEquals(await states(get), "demo ready");
   assertEquals((await post("/models/load", { model: "demo" })).body, { success: true });
@@ -121,7 +121,7 @@ Deno.test("several models: messages and props use the named model, and slots lis
   await pool.close();
 });
 
-Deno.test("several models: the document requires a model, and metrics have it as a label", async () => {
+Deno.test("several models: the OpenAPI document requires the field model, and metrics have the model as a label", async () => {
   const { post, get, send, pool } = open();
   const { components: { schemas }, paths } = await get("/doc");
   assertEquals(schemas.ModelId.enum, ["a", "a-alias", "b", "b-alias", "c", "c-alias"]);
@@ -136,7 +136,7 @@ Deno.test("several models: the document requires a model, and metrics have it as
   await pool.close();
 });
 
-Deno.test("several models: ready while none is loaded, but not when all have failed", async () => {
+Deno.test("several models: /ready is 200 while no model is loaded, and 503 when all have failed", async () => {
   const { send, post, pool } = open({ loading: () => Promise.reject(new Error("a cut file")) });
   assertEquals((await send("/ready")).status, 200);
   for (const model of ["a", "b", "c"]) {
@@ -166,7 +166,7 @@ Deno.test("several models: a model that does not fit in memory is a 503 with the
   await pool.close();
 });
 
-Deno.test("streams: keep their model until they end, also when the reader leaves or they fail", async () => {
+Deno.test("streams: a model stays loaded until its stream ends, fails or loses its reader", async () => {
   const { send, pool, engines, get } = open({ tokenMs: 5 });
   const stream = { ...chat, model: "a", stream: true };
   const whole = await send("/v1/chat/completions", stream);
@@ -197,7 +197,7 @@ Deno.test("streams: keep their model until they end, also when the reader leaves
   await pool.close();
 });
 
-Deno.test("loading: a client that leaves stops waiting, and others still get the model", async () => {
+Deno.test("loading: a client that disconnects stops waiting, and other clients still get the model", async () => {
   const gate = Promise.withResolvers<void>();
   const { send, post, pool, log } = open({ loading: () => gate.promise });
   const abort = new AbortController();

@@ -337,7 +337,7 @@ Deno.test("queue: a full queue is 429 with retry-after, and the client's retry s
   });
 });
 
-Deno.test("engine failure: is a 500 without retry or internals", async () => {
+Deno.test("engine failure: is a 500 that is not retried and has no internal details", async () => {
   const failure = new Error("secret path /home/x");
   await withServer({ failure }, async ({ client, errors }) => {
     for (const stream of [false, true]) {
@@ -355,7 +355,7 @@ Deno.test("engine failure: is a 500 without retry or internals", async () => {
   });
 });
 
-Deno.test("engine failure: a late one is an error event in a stream, else a 500 without retry", async () => {
+Deno.test("engine failure: after the first token it is an error event of a stream; without a stream it is a 500 that is not retried", async () => {
   const late = { failure: new Error("late"), limits: { headersAfterMs: 1 }, tokenMs: 5, chunk: 4 };
   await withServer(late, async ({ client, errors }) => {
     const stream = await client.chat.completions.create({ model: "demo", messages, stream: true });

@@ -171,7 +171,7 @@ Deno.test("stored responses: an unknown previous response has OpenAI's status an
   assertEquals([status, code, param], [400, "unsupported_parameter", "previous_response_id"]);
 });
 
-Deno.test("stored responses: a streamed answer can be continued when its last event has come", async () => {
+Deno.test("stored responses: a streamed response can be continued as soon as its last event has arrived", async () => {
   await withServer(agent, async ({ client }) => {
     const stream = await client.responses.create({ model: "demo", input: "Hi", stream: true });
     for await (const event of stream) {
@@ -251,7 +251,7 @@ Deno.test("stored responses: belong to a key's name and survive a restart", asyn
   });
 });
 
-Deno.test("stored responses: if the disk cannot store one, the answer has store false and the log reports it once", async () => {
+Deno.test("stored responses: if the disk cannot store a response, it has store false, and the log reports that once", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, reports }) => {
       await Deno.remove(`${path}/responses`, { recursive: true });
@@ -269,7 +269,7 @@ Deno.test("stored responses: if the disk cannot store one, the answer has store 
   );
 });
 
-Deno.test("stored responses: a server that stores none says so, and answers", async () => {
+Deno.test("stored responses: a server without a store answers with store false", async () => {
   await withServer({ responses: ResponseStore.inMemory({ maxBytes: 0 }) }, async ({ client }) => {
     const response = await ask(client, "Hi", { store: true });
     assertEquals((response as unknown as { store: boolean }).store, false);
@@ -282,7 +282,7 @@ Deno.test("stored responses: a server that stores none says so, and answers", as
   });
 });
 
-Deno.test("stored responses: a conversation of 100 responses is continued", async () => {
+Deno.test("stored responses: a conversation of 100 stored responses can be continued", async () => {
   await withServer({ reply: () => "ok", contextLength: 100_000 }, async ({ client, engine }) => {
     let id: string | undefined;
     for (let i = 0; i < 100; i++) ({ id } = await ask(client, `${i}`, { previous_response_id: id ?? null }));

@@ -513,7 +513,7 @@ Deno.test("Responses: unsupported fields are refused by name, over HTTP and in b
   });
 });
 
-Deno.test("Responses: a schema that no answer can follow is blamed on its field", async () => {
+Deno.test("Responses: if no answer can match a schema, the error names the schema's field", async () => {
   const refuses = (constraint: Constraint) => constraint.kind === "json_schema" ? "too odd" : undefined;
   await withServer({ refuses }, async ({ post }) => {
     const format = { type: "json_schema", name: "a", schema: { type: "object" } };

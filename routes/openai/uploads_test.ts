@@ -71,7 +71,7 @@ Deno.test("uploads: a cut upload is a 400 and leaves no file and no report", asy
   );
 });
 
-Deno.test("uploads: a slow upload is cut after a time limit, however often a byte arrives", async () => {
+Deno.test("uploads: a slow upload is ended after a time limit, even if single bytes keep arriving", async () => {
   const limits = { bodyMs: 200, bodyBytesPerSecond: 1000 };
   await inDataFolder((path) =>
     withBatches(path, { limits }, async ({ base, reports }) => {
@@ -88,7 +88,7 @@ Deno.test("uploads: a slow upload is cut after a time limit, however often a byt
   );
 });
 
-Deno.test("uploads: slow ones give their places to others, and only a few run at once", async () => {
+Deno.test("uploads: only a few run at once, and a new upload replaces a slow one", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ base, reports }) => {
       const early = await Promise.all(Array.from({ length: 16 }, () => drip(base)));
@@ -130,7 +130,7 @@ Deno.test("uploads: all files stay within the quota, also with parallel uploads"
   });
 });
 
-Deno.test("downloads: only a few run at once, and a stopped reader frees its place", async () => {
+Deno.test("downloads: only a few run at once, and one whose reader stops makes a place free", async () => {
   const limits = { stallMs: 3000 };
   await inDataFolder((path) =>
     withBatches(path, { limits }, async ({ base, client, reports }) => {

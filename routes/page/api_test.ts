@@ -40,7 +40,7 @@ Deno.test("readEvents: stopping early releases the connection", async () => {
   assertEquals(cancelled, true);
 });
 
-Deno.test("failureOf: distinguishes wrong keys, waits, wrong requests and server failures", () => {
+Deno.test("failureOf: distinguishes a wrong key, a full queue, a wrong request and a server failure", () => {
   const body = { error: { message: "No", code: "queue_full", param: null } };
   assertEquals(failureOf(429, body, "7").kind, "wait");
   assertEquals(failureOf(429, body, "7").retrySeconds, 7);
@@ -111,7 +111,7 @@ Deno.test("Api.stream: ends with [DONE], and otherwise throws a failure that say
   }
 });
 
-Deno.test("Api: a missing server is a network failure, and a stop is not a failure", async () => {
+Deno.test("Api: an unreachable server is a network failure, and a stopped request is not a failure", async () => {
   const gone = Deno.listen({ port: 0, hostname: "127.0.0.1" });
   const { port } = gone.addr as Deno.NetAddr;
   gone.close();

@@ -142,7 +142,7 @@ Deno.test("AnswerReader: the server's figures override the page's own", () => {
   assertEquals(answer.tokensPerSecond, 77);
 });
 
-Deno.test("exported: is a request body with a title and times", () => {
+Deno.test("exported conversation: is a request body with a title and times", () => {
   const conversation = begun("One");
   conversation.messages.push({ ...newAnswer("demo"), content: "A" });
   assertEquals(JSON.parse(exported(conversation)), {

@@ -23,13 +23,13 @@ function changed(change: (conversation: Record<string, unknown>) => void): strin
   return JSON.stringify(file);
 }
 
-Deno.test("exchange: an exported file gives the same conversations, with all versions", () => {
+Deno.test("conversation export: importing the file gives the same conversations, with all versions", () => {
   const conversations = [filled(), newConversation("", {}, 7)];
   assertEquals(importedFile(exportedFile(conversations)), conversations);
   assertEquals(importedFile(exportedFile([])), []);
 });
 
-Deno.test("exchange: refuses other files and says what is wrong", () => {
+Deno.test("conversation import: refuses files of other kinds and says what is wrong", () => {
   const nested = { messages: [], forks: { 0: [null, {}] } };
   for (
     const [text, problem] of [
@@ -64,7 +64,7 @@ Deno.test("exchange: refuses other files and says what is wrong", () => {
   assertThrows(() => importedFile(changed((c) => c.forks = { 0: [null, deep] })), Error, "nested too deep");
 });
 
-Deno.test("exchange: reads only known fields, and gives a new id for a strange one", () => {
+Deno.test("conversation import: reads only known fields, and replaces an invalid id", () => {
   const [read] = importedFile(
     changed((conversation) => {
       Object.assign(conversation, { id: "../x", extra: 1, settings: { extra: "1", top_p: "0.5" } });
@@ -77,7 +77,7 @@ Deno.test("exchange: reads only known fields, and gives a new id for a strange o
   assertEquals("polluted" in read, false);
 });
 
-Deno.test("exchange: Markdown has the shown messages, with code fences that nothing in them closes", () => {
+Deno.test("conversation export: Markdown has the shown messages, and no message text can close its code fence", () => {
   const conversation = filled();
   conversation.messages = conversation.forks![0][0]!.messages;
   assertEquals(

@@ -26,7 +26,7 @@ function typesetterOf(work: (job: Job, tell: (data: unknown) => void) => void) {
   return { workers, typesetter: new Typesetter(start, 20) };
 }
 
-Deno.test("typesetter: does each job once, one after another, and knows its result afterwards", async () => {
+Deno.test("typesetter: does each job once, one after another, and remembers its result", async () => {
   let running = 0;
   const done: string[] = [];
   const { workers, typesetter } = typesetterOf(async (job, tell) => {
@@ -46,7 +46,7 @@ Deno.test("typesetter: does each job once, one after another, and knows its resu
   assertEquals([done, workers.length], [["a", "b"], 1]);
 });
 
-Deno.test("typesetter: gives up a job that takes too long, and goes on with a new worker", async () => {
+Deno.test("typesetter: cancels a job that takes too long, and continues with a new worker", async () => {
   const { workers, typesetter } = typesetterOf((job, tell) => {
     if (job.text === "slow") tell({ loading: false });
     else tell({ result: job.text });

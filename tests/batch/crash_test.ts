@@ -101,7 +101,7 @@ for (
   });
 }
 
-Deno.test("batch: an I/O error at any call stops the job, a failed sync for good", async () => {
+Deno.test("batch: an I/O error at any call stops the job, which can resume unless a sync failed", async () => {
   for (let call = 0; call < expected.calls; call++) {
     const storage = newDisk(call, (n) => n === call ? "EIO" : "none");
     const { error, result } = await run(storage);
@@ -122,7 +122,7 @@ Deno.test("batch: an I/O error at any call stops the job, a failed sync for good
   }
 });
 
-Deno.test("batch: a dead file system stays dead until the restart", async () => {
+Deno.test("batch: after a file system fails, every call fails until the job starts again", async () => {
   const storage = newDisk(1, (n) => n === 5 ? "crash" : "none");
   await run(storage);
   await assertRejects(() => storage.stat("in.jsonl"), SimCrash);

@@ -14,7 +14,7 @@ Deno.test("batch: output equals that of an undisturbed run after kill -9 at rand
   await job.end();
 });
 
-fullTier.test("batch: output equals that of an undisturbed run after kill -9 at named points", async () => {
+fullTier.test("batch: output equals that of an undisturbed run after kill -9 at chosen disk calls", async () => {
   const points = await pointsOf(12);
   const outcome = [
     "journal 1 after",

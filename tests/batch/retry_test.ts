@@ -7,7 +7,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 /* Faults at every file system call of a retry. The campaign is `deno task storms --only retry-disk-faults`. */
 
-Deno.test("batch retry: faults at any call keep good answers and ask each failed line once", async () => {
+Deno.test("batch retry: after a fault at any call, good answers are unchanged and each failed line runs once", async () => {
   const came = { "done": 0, "done after a failed sync": 0, "failed for good": 0 };
   for (let seed = 0; seed < 20 * RETRY_CALLS; seed += 13) {
     try {

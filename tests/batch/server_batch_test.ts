@@ -75,7 +75,7 @@ fullTier.test("server: stops in time during a batch, which resumes later", () =>
     await withLiveServer([], async ({ client }) => void await texts(client, id), path);
   }));
 
-Deno.test("server: an interactive request runs at once although a batch fills all parallel slots", () =>
+Deno.test("server: a client's request runs at once although a batch uses all slots", () =>
   inFolder(async (path) => {
     await withLiveServer(["--parallel", "2"], async ({ client, metric }: LiveServer) => {
       const long = { max_tokens: 400, temperature: 0, ignore_eos: true };

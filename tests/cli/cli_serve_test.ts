@@ -115,7 +115,7 @@ fullTier.test("cli: --chat-template replaces the file's template in serve, gener
   });
 });
 
-fullTier.test("cli: serve --allow-pull downloads into the folder of --models, where it may write", async () => {
+fullTier.test("cli: serve --allow-pull downloads into the folder of --models", async () => {
   const missing = await run(["serve", "--allow-pull"]);
   assertEquals(missing.code, 2);
   assertStringIncludes(missing.stderr, "--allow-pull needs --models");

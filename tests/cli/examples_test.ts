@@ -29,7 +29,7 @@ async function outputOf(child: Deno.ChildProcess): Promise<string> {
 
 const run = (example: string, ...args: string[]) => outputOf(start(example, args));
 
-Deno.test("examples: are short", async () => {
+Deno.test("examples: each program has fewer than 40 lines", async () => {
   for await (const { name } of Deno.readDir(`${root}examples`)) {
     if (!name.endsWith(".ts")) continue;
     const lines = (await Deno.readTextFile(`${root}examples/${name}`)).trim().split("\n").length;
@@ -116,7 +116,7 @@ function freePort(): number {
   return (listener.addr as Deno.NetAddr).port;
 }
 
-fullTier.test("examples search and extract: find the nearest lines, and extract data by schema", async () => {
+fullTier.test("examples search and extract: search prints the nearest lines, and extract prints data that matches a schema", async () => {
   await withFolder(async (folder) => {
     const texts = `${folder}/texts.txt`;
     await Deno.writeTextFile(

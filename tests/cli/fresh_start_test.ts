@@ -132,7 +132,7 @@ fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and switche
   assertMatch(said, /Building the kernels/);
 });
 
-fullTier.test("fresh checkout: pool models switch to native, later ones load natively, and a stop ends the build", async () => {
+fullTier.test("fresh checkout: a server of several models switches them to native, loads later ones natively, and ends the build when it stops", async () => {
   await using checkout = await freshCheckout();
   const other = join(checkout.path, "other.gguf");
   await Deno.copyFile(join(checkout.path, "models/demo.gguf"), other);

@@ -110,7 +110,7 @@ for (const version of NODES) {
     }
   });
 
-  test("file locks: Node's lock is held against Deno, and Deno's against Node", async () => {
+  test("file locks: Deno cannot take a lock that Node holds, nor Node one that Deno holds", async () => {
     const [journal, end] = ["held.jsonl.journal", "end"].map((name) => join(project, name));
     const { lockFile } = thisRuntime()!;
     const child = start(version, ["program.js", "hold"]);
@@ -129,7 +129,7 @@ for (const version of NODES) {
     for (const name of ["held.jsonl", "held.jsonl.journal", "end"]) await Deno.remove(join(project, name));
   });
 
-  test("abort: one signal ends the answers of two models, and their other requests continue", async () => {
+  test("abort: one signal ends answers of two models, and other requests to both models continue", async () => {
     assertEquals(await act(version, "abort"), { aborted: [true, true], lengths: [60, 60] });
   });
 

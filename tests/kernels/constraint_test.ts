@@ -9,7 +9,7 @@ import { fullTier } from "../../testing/tier.ts";
 const demo = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 const tokenizer = createTokenizer((await openGguf(demo)).metadata);
 
-Deno.test("constraints: complete answers of random tokens are valid by ajv for every keyword", async () => {
+Deno.test("constraints: for every keyword, ajv accepts each complete answer of random tokens", async () => {
   const figures = await answerSchemas(tokenizer, {
     count: SCHEMAS.length + 10,
     answers: 1,

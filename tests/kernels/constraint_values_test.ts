@@ -335,7 +335,7 @@ const SCHEMAS: readonly object[] = [
   { anyOf: [{ $ref: "#/$defs/a" }, { type: "null" }], $defs: { a: { type: "number", multipleOf: 7 } } },
 ];
 
-fullTier.test("constraints: ajv accepts every accepted value at the limits of formats, patterns, lengths and bounds", async () => {
+fullTier.test("constraints: every value at the limits of formats, patterns, lengths and bounds that the grammar accepts is valid by ajv", async () => {
   const grammars = createGrammars(byteTokenizer);
   const values = [
     ...NUMBERS,

@@ -136,7 +136,7 @@ async function check(ask: (mix: Request) => Promise<Said[]>, mix: Request): Prom
 for (const { title, format, parts } of FORMAT_CASES) {
   if ((parts.control?.length ?? 0) + (parts.userDefined?.length ?? 0) > 100) continue; // hundreds of tokens that this test does not need
   const tier = FIRST_TIER.includes(title) ? firstTier : fullTier;
-  tier.test(`${title}: calls, constraints, thinking and prefill hold with stop texts, samplers, n and logprobs`, async () => {
+  tier.test(`${title}: calls, constraints, thinking and prefill work together with stop texts, samplers, n and logprobs`, async () => {
     await withModel(parts, async (ask) => {
       for (const mix of MIXES) await check(ask, mix);
       if (format !== "harmony") return;
@@ -152,7 +152,7 @@ for (const { title, format, parts } of FORMAT_CASES) {
 }
 
 gpuTest(
-  "call formats on the GPU: calls, constraints and thinking hold with stop texts, samplers, n and logprobs",
+  "call formats on the GPU: calls, constraints and thinking work together with stop texts, samplers, n and logprobs",
   async () => {
     const { parts } = FORMAT_CASES.find(({ title }) => title === "Qwen3")!;
     await withModel(parts, async (ask) => {

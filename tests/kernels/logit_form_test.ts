@@ -61,7 +61,7 @@ for (const type of ["F32", "Q8_0"] as const) {
   for (const form of FORMS) {
     const what = `${type}, scale ${form.scale}, softcap ${form.softcap}`;
 
-    Deno.test(`${what}: logits and their standard deviation are transformed`, async () => {
+    Deno.test(`${what}: changes the logits and the log-sum-exp as the formula says`, async () => {
       const [[plain], [found]] = [
         await answers(type, { scale: 1, softcap: 0 }, [{ probe: ALL }]),
         await answers(type, form, [{ probe: ALL }]),
@@ -71,7 +71,7 @@ for (const type of ["F32", "Q8_0"] as const) {
       assertAlmostEquals(found.logSumExp, logSumExp(expected), 1e-4);
     });
 
-    Deno.test(`${what}: candidates and masks use the same logits as probes`, async () => {
+    Deno.test(`${what}: candidates have the same logits as probed tokens, with and without a mask`, async () => {
       const allowed = ALL.filter((token) => token % 3 === 1);
       const mask = new Uint32Array(Math.ceil(VOCABULARY / 32));
       for (const token of allowed) mask[token >> 5] |= 1 << (token & 31);

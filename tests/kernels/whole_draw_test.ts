@@ -131,13 +131,13 @@ async function check(model: KernelModel): Promise<void> {
   }
 }
 
-Deno.test("whole draws: the CPU draws from the softmax of the whole vocabulary", async () => {
+Deno.test("drawing from the whole vocabulary: the CPU draws with the softmax probabilities", async () => {
   const model = await KernelModel.load(bytes(), LIMITS);
   await check(model);
   model.backend.close();
 });
 
-Deno.test("whole draws: the same key draws the same token beside other requests", async () => {
+Deno.test("drawing from the whole vocabulary: the same seed and position draw the same token, whatever the number of candidates", async () => {
   const model = await KernelModel.load(bytes(), LIMITS);
   const request = (candidates: number): LogitsRequest => {
     return { ...LAST, candidates, draw: drawAt(1, 77) };
@@ -147,7 +147,7 @@ Deno.test("whole draws: the same key draws the same token beside other requests"
   model.backend.close();
 });
 
-gpuTest("whole draws: the GPU draws from the softmax of the whole vocabulary", async () => {
+gpuTest("drawing from the whole vocabulary: the GPU draws with the softmax probabilities", async () => {
   const model = await KernelModel.load(bytes(), LIMITS, await WebGpuBackend.open());
   await check(model);
   model.backend.close();

@@ -100,7 +100,7 @@ for (const [extension, base] of [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "n
   });
 }
 
-Deno.test("stop: ends a long step early and does not change the next step", async () => {
+Deno.test("requestStop: ends a long step early and does not change the next step", async () => {
   // Deliberately slow: one thread of the scalar kernels.
   const bytes = synthesize({
     architecture: "llama",

@@ -106,7 +106,7 @@ Deno.test("constraints: schema answers are complete, and the same alone and conc
   }
 });
 
-Deno.test("constraints: every kind holds up to the token limit, and cut answers say length", async () => {
+Deno.test("constraints: answers match every kind of constraint up to the token limit, and cut answers have finish reason length", async () => {
   const { engine } = await loadEngine({
     model: MODEL,
     backend: TEST_BACKEND,

@@ -51,7 +51,7 @@ Deno.test("mixed layers: logits match float64 on every instruction set", async (
 });
 
 for (const i of [0, 1, 2]) {
-  Deno.test(`mixed layers: layer ${i} alone differs only by attention's rounding, on every instruction set`, async () => {
+  Deno.test(`mixed layers: layer ${i} alone differs from float64 only by attention's rounding, on every instruction set`, async () => {
     const layers = [LAYERS[i]];
     const { bytes, values } = mixedFile(layers);
     const exact = CASES.map((tokens) => exactLogits(values, tokens, layers).at(-1)!);
@@ -87,7 +87,7 @@ async function distanceOf(change: Change): Promise<number> {
   return distance(found, exactLogits(values, tokens, layers).at(-1)!);
 }
 
-fullTier.test("mixed layers: logits change with a window off by one or another table", async () => {
+fullTier.test("mixed layers: logits change if a window is wrong by one token or a layer has another rotary table", async () => {
   const off = [
     await changed(({ window }) => ({ window: window && window + 1 })),
     await changed(({ window }) => ({ window: window === 140 ? 139 : window })),

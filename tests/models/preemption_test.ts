@@ -16,7 +16,7 @@ import { everyNth, fullTier, isFullTier } from "../../testing/tier.ts";
 /* `deno task preemption` runs thousands of requests. */
 
 for (const standIn of everyNth(4, STAND_INS)) {
-  Deno.test(`preemption: ${standIn.name} answers each request as alone when KV memory keeps running out`, async () => {
+  Deno.test(`preemption: ${standIn.name} gives each request the answer that it gets alone, although KV memory keeps running out`, async () => {
     const requests = isFullTier ? 220 : 80;
     const preemptions = await onStandIn(standIn, { requests, company: 24, seed: 1 });
     assert(preemptions > requests / (standIn.kvWindows ? 8.8 : 5.5), `only ${preemptions} preemptions`);
@@ -24,14 +24,14 @@ for (const standIn of everyNth(4, STAND_INS)) {
 }
 
 for (const architecture of KERNEL_MODELS) {
-  fullTier.test(`preemption: ${architecture} with the kernels answers bit-identically to alone`, async () => {
+  fullTier.test(`preemption: ${architecture} with the kernels gives each request the bits that it gets alone`, async () => {
     const preemptions = await onKernels(architecture, "f16", { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
 }
 
 gpuTest(
-  "a small KV cache in 8 bits on the GPU: requests of every kind are answered as alone, to the bit",
+  "a small KV cache in 8 bits on the GPU: requests of every kind get the bits that they get alone",
   async () => {
     await onKernels("llama", "q8_0", { requests: 8, company: 8, seed: 3 }, { backend: "webgpu", layers: 1 });
   },

@@ -74,7 +74,7 @@ browserTest("page: a batch goes from a dropped file to its downloads", async () 
   );
 });
 
-browserTest("page: names bad lines before the upload, and the server's after it", async () => {
+browserTest("page: shows bad lines before the upload, and the server's errors after it", async () => {
   await inDataFolder((folder) =>
     withBatches(folder, {}, async ({ base }) => {
       await withPage(base, async ({ page }) => {

@@ -238,7 +238,7 @@ browserTest("page: shows a model's output without running or fetching anything",
   });
 });
 
-browserTest("page: keeps, renames, exports, deletes and restores conversations", async () => {
+browserTest("page: conversations stay, and can be renamed, exported, deleted and restored", async () => {
   await withServer({ reply: () => "Fine." }, async ({ base }) => {
     await withPage(base, async ({ page, another }) => {
       await ask(page, "First question");
@@ -394,7 +394,7 @@ browserTest("page: works under a path prefix", async () => {
 });
 
 browserTest(
-  "page: an earlier message is edited, and an earlier answer asked for again, while one is written",
+  "page: while an answer is written, an earlier message can be edited and an earlier answer requested again",
   async () => {
     const options = {
       tokenMs: 5,

@@ -66,7 +66,7 @@ browserTest("page: a conversation without formulas and code loads no library", a
   });
 });
 
-browserTest("page: hostile formulas and code run nothing, and leave the page quick", async () => {
+browserTest("page: hostile formulas and code run no scripts and do not slow the page down", async () => {
   const hostile = [
     "$\\href{javascript:document.title='run'}{x}$ $\\htmlData{a=b}{x}$ $\\style{position:fixed}{x}$",
     "$\\def\\a{\\a\\a}\\a$ $\\text{<img src=x onerror=\"document.title='run'\">}$",

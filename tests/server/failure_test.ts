@@ -205,7 +205,7 @@ gpuTest("server: reopens a lost device and gives the same answer", async () => {
 });
 
 gpuTest(
-  "several answers in a form, streamed beside a batch: a lost device ends the stream with its error, and loses no line",
+  "lost device: a stream of several constrained answers ends with its error, and the batch beside it loses no line",
   async () => {
     const asked = {
       model,

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { gpuTest } from "../../testing/gpu.ts";
 import { askCrowds, bare } from "./form_crowd.ts";
 
-Deno.test("constrained crowd: random requests get the same answers as alone despite disconnects", async () => {
+Deno.test("many constrained requests: each random request gets the answer that it gets alone, although clients disconnect", async () => {
   const figures = await askCrowds({ rounds: 1, seed: 4 });
   assertEquals(figures.wrong, []);
   assertEquals(figures.failed, []);
@@ -10,7 +10,7 @@ Deno.test("constrained crowd: random requests get the same answers as alone desp
 });
 
 gpuTest(
-  "a crowd of chance gets the answers in a form on the GPU that each gets alone, whoever leaves",
+  "many constrained requests: on the GPU, each random request gets the answer that it gets alone, although clients disconnect",
   async () => {
     const figures = await askCrowds({ rounds: 1, seed: 4, backend: "webgpu" });
     assertEquals([...figures.wrong, ...figures.failed], []);
@@ -18,7 +18,7 @@ gpuTest(
   },
 );
 
-Deno.test("constrained crowd: the comparison ignores fields that a stream omits", () => {
+Deno.test("many constrained requests: the comparison ignores fields that a stream omits", () => {
   const choice = { index: 0, finish_reason: "length" };
   const whole = { ...choice, message: { content: null, reasoning_content: "a" }, logprobs: { content: [] } };
   const streamed = { ...choice, message: { reasoning_content: "a" }, logprobs: null };

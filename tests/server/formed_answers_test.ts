@@ -65,7 +65,7 @@ async function eachModel(test: (model: ChatModel, thinks: Thinks) => Promise<voi
   }
 }
 
-Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and stop texts", async () => {
+Deno.test("constrained answers: match a schema with n, streaming, tools, thinking and stop texts", async () => {
   const extras: Record<string, unknown>[] = [
     {},
     { n: 3 },
@@ -97,7 +97,7 @@ Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-fullTier.test("formed answers: required calls are made with and without thinking, n and parallel calls", async () => {
+fullTier.test("constrained answers: required calls are made with and without thinking, n and parallel calls", async () => {
   const extras: Record<string, unknown>[] = [
     {},
     { n: 3 },
@@ -139,7 +139,7 @@ fullTier.test("formed answers: required calls are made with and without thinking
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-fullTier.test("formed answers: text before a call is allowed, and text that looks like a marker stays text", async () => {
+fullTier.test("constrained answers: text before a call is allowed, and text that looks like a marker stays text", async () => {
   let calls = 0;
   let texts = 0;
   await eachModel(async ({ client }) => {
@@ -156,7 +156,7 @@ fullTier.test("formed answers: text before a call is allowed, and text that look
   assert(calls > 8 && texts > 3, `${calls} calls, ${texts} after a text`);
 });
 
-Deno.test("formed answers: thinking is unconstrained and ends at its budget", async () => {
+Deno.test("constrained answers: thinking is unconstrained and ends at its budget", async () => {
   await withChatModel("from the prompt", async ({ client }) => {
     for (const budget of [0, 1, 30]) {
       const request = { model: "random", messages, response_format, thinking_budget_tokens: budget, seed: 1 };
@@ -175,7 +175,7 @@ Deno.test("formed answers: thinking is unconstrained and ends at its budget", as
   });
 });
 
-fullTier.test("formed answers: finish_reason is length wherever max_tokens cuts the answer", async () => {
+fullTier.test("constrained answers: finish_reason is length wherever max_tokens cuts the answer", async () => {
   await eachModel(async ({ client }) => {
     const counts = Array.from({ length: 8 }, (_, i) => 1 + 5 * i);
     await Promise.all(counts.map(async (max_tokens) => {
@@ -190,7 +190,7 @@ fullTier.test("formed answers: finish_reason is length wherever max_tokens cuts 
   });
 });
 
-Deno.test("formed answers: an answer cut by a stop text ends with length, and biases keep constraints, whole, streamed and in batches", async () => {
+Deno.test("constrained answers: a stop text gives finish_reason length, and answers with biases match, whole, streamed and in batches", async () => {
   await withChatModel("by itself", async ({ client, engine }) => {
     const request = { model: "random", messages, reasoning_effort: "none" };
     const url = "/v1/chat/completions";
@@ -223,7 +223,7 @@ Deno.test("formed answers: an answer cut by a stop text ends with length, and bi
   });
 });
 
-Deno.test("formed answers: completions match every kind of constraint, also with several prompts and n", async () => {
+Deno.test("constrained answers: completions match every kind of constraint, also with several prompts and n", async () => {
   const forms: [Record<string, unknown>, (text: string) => void][] = [
     [{ response_format }, (text) => judgeJson(text, schema)],
     [{ json_schema: schema }, (text) => judgeJson(text, schema)],
@@ -263,7 +263,7 @@ Deno.test("formed answers: completions match every kind of constraint, also with
   });
 });
 
-fullTier.test("formed answers: exceeding a limit of the grammar library fails only that answer, whole, streamed and in batches", async () => {
+fullTier.test("constrained answers: exceeding a limit of the grammar library fails only that answer, whole, streamed and in batches", async () => {
   const names = Array.from({ length: 30 }, (_, i) => `a${i}`);
   // An answer's number of parses grows with its length.
   const guided_grammar = [

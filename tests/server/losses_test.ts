@@ -3,7 +3,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { Losses } from "./losses.ts";
 
 gpuTest(
-  "wherever its device is lost, every stream ends, and all memory is given back; more with `deno task storms --only gpu-losses`",
+  "GPU losses: wherever the device is lost, every stream ends and all memory is freed; the campaign `gpu-losses` has more cases",
   async () => {
     const losses = await Losses.start(7);
     try {

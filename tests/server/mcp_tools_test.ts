@@ -39,7 +39,7 @@ for (const [i, server] of SERVERS.entries()) {
   );
 }
 
-fullTier.test("tools of MCP servers: every call format accepts all of them together", async () => {
+fullTier.test("tools of MCP servers: every call format accepts the tools of all servers together", async () => {
   const all = new Map([...lists.values()].flat().map((tool) => [tool.name, tool]));
   const tools = [...all.values()];
   for (const { format, model } of MODELS) {

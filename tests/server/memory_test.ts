@@ -7,7 +7,7 @@ import { fullTier } from "../../testing/tier.ts";
 /* `deno task memory FILE` measures any model. */
 
 for (const architecture of ["qwen3", "lfm2"] as const) {
-  fullTier.test(`memory: ${architecture} takes little more than its file, cache and states`, async () => {
+  fullTier.test(`resident memory: ${architecture} takes little more than the sizes of its file, KV cache and states`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
     try {
       const model = join(folder, "model.gguf");

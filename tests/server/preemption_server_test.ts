@@ -50,7 +50,7 @@ function counts({ prompt_tokens, completion_tokens }: OpenAI.CompletionUsage): A
   return { prompt_tokens, completion_tokens };
 }
 
-Deno.test("server: streamed and unstreamed choices equal those alone when KV memory runs out", async () => {
+Deno.test("server: when KV memory runs out, streamed and unstreamed choices equal those of the same request alone", async () => {
   const args = ["--threads", "1", "--ctx", "512", "--parallel", "12", "--kv-mb", "1"];
   await withLiveServer(args, async (server) => {
     const all = Array.from({ length: CLIENTS }, (_, i) => i);

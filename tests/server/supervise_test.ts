@@ -31,7 +31,7 @@ async function gone(pid: number): Promise<void> {
   throw new Error(`${pid} is still there`);
 }
 
-fullTier.test("supervise: a killed server returns at its port, and SIGTERM lets streams end", async () => {
+fullTier.test("supervise: a killed server is restarted at the same port, and SIGTERM lets streams end", async () => {
   const server = await startSupervised(SMALL);
   for (let i = 0; i < 2; i++) {
     assert(await server.killChild() < 10_000);
@@ -77,7 +77,7 @@ fullTier.test("supervise: a server stops when its supervisor is killed", async (
   await gone(child);
 });
 
-fullTier.test("supervise: a killed server returns at its private socket", async () => {
+fullTier.test("supervise: a killed server is restarted at the same private socket", async () => {
   await withFolder(async (folder) => {
     const path = join(folder, "compy.sock");
     const permissions = [`--allow-net=127.0.0.1,unix:${path}`, `--allow-write=${folder}`];
@@ -100,7 +100,7 @@ fullTier.test("supervise: a killed server returns at its private socket", async 
   });
 });
 
-Deno.test("supervise: a restarted server gets its data folder, and a second server is refused before loading", async () => {
+Deno.test("supervise: a restarted server gets the lock of its data folder, and a second server is refused before loading", async () => {
   await withFolder(async (folder) => {
     const permissions = [`--allow-write=${folder}`];
     const data = ["--data", folder];

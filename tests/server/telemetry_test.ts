@@ -23,7 +23,7 @@ const SERVER = `
   await new Response(connection.readable).text();
   await server.shutdown(0);`;
 
-Deno.test("telemetry: each request exports one span without texts, a child of its caller's", async () => {
+Deno.test("telemetry: each request exports one span without texts, as a child of its caller's span", async () => {
   const received: string[] = [];
   const collector = Deno.serve({ hostname: "127.0.0.1", port: 0, onListen() {} }, async (request) => {
     received.push(await request.text());

@@ -14,7 +14,7 @@ const distance = (rest: Partial<Distance>): Distance => ({
   ...rest,
 });
 
-Deno.test("accuracy report: each gate holds up to its limit and fails alone beyond it", () => {
+Deno.test("accuracy report: each gate passes up to its limit, and a value beyond it fails only that gate", () => {
   const edges: Partial<Distance>[] = [{ meanKl: 2e-4 }, { same: 995 }, { perplexity: -1e-3 }];
   for (const edge of edges) assertEquals(passes(judge("m", distance(edge))), true);
   const beyond: Partial<Distance>[] = [{ meanKl: 2.1e-4 }, { same: 994 }, { perplexity: -1.1e-3 }];

@@ -97,7 +97,7 @@ const idsOf = (outputs: readonly StepOutput[]) => outputs.map(({ rows }) => rows
 
 for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
   gpuTest(
-    `${architecture}: eight sequences draw the same with several steps per submit as with one`,
+    `${architecture}: eight sequences draw the same tokens with several steps per submit as with one`,
     async () => {
       using model = await load(architecture, layers);
       const greedy = () => GREEDY;
@@ -112,7 +112,7 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
 }
 
 gpuTest(
-  "decode: stops between submits, and later steps are correct",
+  "decode: a stopped step ends between submits, and later steps are correct",
   async () => {
     using model = await load("qwen3", 1);
     const wanted = idsOf(await decode(model, [1, 3], () => GREEDY));
@@ -151,7 +151,7 @@ gpuTest("draw: temperature 0 takes the best candidate, also with a bias", async 
   }
 });
 
-gpuTest("draw: does not depend on how many candidates are reported", async () => {
+gpuTest("draw: the drawn token does not depend on how many candidates are reported", async () => {
   using model = await load("qwen3", 1);
   const bias = { biasTokens: Int32Array.of(9, 17), biasValues: Float32Array.of(3, 4) };
   const draws: readonly [Partial<Draw>, Partial<LogitsRequest>][] = [
@@ -174,7 +174,7 @@ gpuTest("draw: does not depend on how many candidates are reported", async () =>
   }
 });
 
-gpuTest("decode: a sequence gives no answers after its end, and others continue", async () => {
+gpuTest("decode: a sequence returns no tokens after its end, and other sequences continue", async () => {
   using model = await load("qwen3", 1);
   const steps = idsOf(await decode(model, [6], () => GREEDY));
   const sequence = 3;

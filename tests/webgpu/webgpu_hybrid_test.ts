@@ -105,7 +105,7 @@ for (const [type, arithmetic, gate] of ROUNDED) {
 }
 
 gpuTest(
-  "qwen35: eight sequences give the bits of each alone when states are kept, copied and continued",
+  "qwen35: each of eight sequences has the bits that it has alone when states are kept, copied and continued",
   async () => {
     using gpu = await load(model("Q4_0"));
     // Logits do not depend on the number of rows (docs/WEBGPU.md).

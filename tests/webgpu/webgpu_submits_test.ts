@@ -65,7 +65,7 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 2]] as const) {
   });
 }
 
-gpuTest("submit times: there is one per submit, and a later step is correct", async () => {
+gpuTest("submit times: each submit has one time, and a later step is correct", async () => {
   using whole = await load("qwen3", 1);
   using cut = await load("qwen3", 1, new Slow());
   const input = {
@@ -103,7 +103,7 @@ gpuTest("stop: ends a step between submits, and the next step is correct", async
 });
 
 gpuTest(
-  "masks, penalties and draws: a step that is cut and timed gives the answers of a whole one",
+  "masks, penalties and draws: a step that is cut into timed submits gives the answers of an uncut step",
   async () => {
     const costs = new Cut();
     using whole = await load("qwen3", 1);
@@ -157,20 +157,24 @@ gpuTest(
 
 const other = { ...run, tokens: run.tokens.toReversed(), blockTable: shuffledBlocks(1, 2) };
 
-gpuTest("two models: cut and timed steps at the same time give the answers of each alone", async () => {
-  using whole = await load("qwen3", 1);
-  const right = [await whole.step([run]), await whole.step([next])];
-  using hybrid = await load("qwen35", 2);
-  const ofHybrid = [await hybrid.step([other]), await hybrid.step([{ ...other, tokens: [5], cached: 21 }])];
+gpuTest(
+  "two models: steps that are cut and timed at the same time give the answers of each model alone",
+  async () => {
+    using whole = await load("qwen3", 1);
+    const right = [await whole.step([run]), await whole.step([next])];
+    using hybrid = await load("qwen35", 2);
+    const ofHybrid = [await hybrid.step([other]), await hybrid.step([{ ...other, tokens: [5], cached: 21 }])];
 
-  const [mine, theirs] = [new Cut(), new Cut()];
-  using first = await load("qwen3", 1, mine);
-  using second = await load("qwen35", 2, theirs);
-  assertEquals(await Promise.all([first.step([run]), second.step([other])]), [right[0], ofHybrid[0]]);
-  const steps = () => Promise.all([first.step([next]), second.step([{ ...other, tokens: [5], cached: 21 }])]);
-  assertEquals(await steps(), [right[1], ofHybrid[1]]);
-  for (const costs of [mine, theirs]) assert(costs.timed, "kernels were timed beside the other model");
-});
+    const [mine, theirs] = [new Cut(), new Cut()];
+    using first = await load("qwen3", 1, mine);
+    using second = await load("qwen35", 2, theirs);
+    assertEquals(await Promise.all([first.step([run]), second.step([other])]), [right[0], ofHybrid[0]]);
+    const steps = () =>
+      Promise.all([first.step([next]), second.step([{ ...other, tokens: [5], cached: 21 }])]);
+    assertEquals(await steps(), [right[1], ofHybrid[1]]);
+    for (const costs of [mine, theirs]) assert(costs.timed, "kernels were timed beside the other model");
+  },
+);
 
 gpuTest("two models: both learn costs that keep their submits short", async () => {
   const [mine, theirs] = [new Costs(), new Costs()];

@@ -126,7 +126,7 @@ gpuTest("f16 arithmetic: answers as f32 does", async () => {
   assert(found > 0 && found < HALF, `mean KL ${found} from f32`);
 });
 
-gpuTest("batch: eight sequences give the bits of each alone", async () => {
+gpuTest("batch: each of eight sequences has the bits that it has alone", async () => {
   const bytes = model("qwen3", ["Q4_0"]);
   using gpu = await load(bytes);
   const run = (i: number): Run => ({
@@ -140,7 +140,7 @@ gpuTest("batch: eight sequences give the bits of each alone", async () => {
 });
 
 gpuTest(
-  "batch: sixteen sequences with shared KV blocks give the bits of each alone",
+  "batch: each of sixteen sequences with shared KV blocks has the bits that it has alone",
   async () => {
     const [bytes, limits] = [model("llama", ["Q8_0"]), { kvBlocks: 24, maxRows: 32, maxLogitRows: 16 }];
     using gpu = await KernelModel.load(bytes, limits, await WebGpuBackend.open());
@@ -161,7 +161,7 @@ gpuTest(
   },
 );
 
-gpuTest("weights: many shards give the bits of one", async () => {
+gpuTest("weights: weights in many bindings give the bits of weights in one binding", async () => {
   const bytes = model("llama", ["Q8_0"]);
   using whole = await load(bytes);
   const gpu = { ...await openGpu(), bindingBytes: 24_000 };

@@ -87,7 +87,7 @@ Deno.test("layers: names a forbidden import with its rule", () => {
   }
 });
 
-Deno.test("layers: refuses a packed file that uses its own path", () => {
+Deno.test("layers: refuses a file of the npm bundle that uses its own path", () => {
   const source = 'const FILE = new URL("x", import.meta.url); if (import.meta.main) run();';
   assertStringIncludes(check("engine/load/load.ts", source)[0], "engine/load/load.ts uses its own path");
   for (const file of ["package.ts", "tools/build.ts", "engine/load_test.ts"]) {

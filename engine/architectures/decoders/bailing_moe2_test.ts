@@ -14,7 +14,7 @@ import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 const MODEL = { architecture: "bailingmoe2", types: ["F32"], seed: 1, layers: 2 } as const;
 const FILE = parseGguf(synthesize(MODEL));
 
-Deno.test("bailingmoe2: routes with sigmoids, groups and a bias", () => {
+Deno.test("bailingmoe2: the router uses sigmoids, groups and a selection bias", () => {
   const plan = buildPlan(FILE);
   const routes = plan.ops.filter((op) => op.op === "route");
   assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[true, true, 2.5]]);

@@ -32,7 +32,7 @@ Deno.test("deepseek2: weighs experts by sigmoids with a bias, or by the softmax 
   assertEquals(lite, [[false, false, 1, undefined]]);
 });
 
-Deno.test("deepseek2: infers sigmoids from the bias when the file has no gating key", () => {
+Deno.test("deepseek2: uses sigmoid weights when the file has a selection bias and no gating key", () => {
   const silent = (file: GgufFile) => changed(file, { key: ["expert_gating_func", undefined] });
   assertEquals([FILE, LITE].map((file) => routesOf(silent(file))[0].sigmoid), [true, false]);
 });

@@ -36,7 +36,7 @@ Deno.test("exaone-moe, hy_v3: leave out layers that draft", () => {
   }
 });
 
-Deno.test("hy_v3: the first router ends the dense layers", () => {
+Deno.test("hy_v3: the layers before the first one with a router are dense", () => {
   assertEquals(routes(HY3).map(({ sigmoid, divided }) => [sigmoid, divided]), [[true, true]]);
   const tensors = new Map([...HY3.tensors].filter(([name]) => !/^blk\.1\.ffn_|exp_probs/.test(name)));
   for (const part of ["ffn_gate", "ffn_up", "ffn_down", "ffn_norm"]) {

@@ -23,7 +23,7 @@ Deno.test("gemma3n: the last layers cache nothing, and their published keys and 
   assert(printPlan(plan).includes("softcap 30"));
 });
 
-Deno.test("gemma3n: cuts gates in layers with a finite number of deviations", () => {
+Deno.test("gemma3n: a layer sets low gates to zero when the file has a finite number of deviations for it", () => {
   const gates = (scales: readonly number[]) => {
     const file = changed(FILE, { key: ["activation_sparsity_scale", Float32Array.from(scales)] });
     return buildPlan(file).ops.flatMap<number | string>((op) =>

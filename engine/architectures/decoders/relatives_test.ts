@@ -80,7 +80,7 @@ for (const name of ["exaone", "pangu-embedded"] as const) {
   });
 }
 
-Deno.test("pangu-embedded: reads the bias of attention's output", () => {
+Deno.test("pangu-embedded: adds the bias of the attention output matrix", () => {
   const bias = "blk.0.attn_output.bias";
   const plan = buildPlan(parsed(model("pangu-embedded").tensor(bias, "F32", [WIDTH])));
   assertEquals(plan.tensors.some(({ info }) => info.name === bias), true);
@@ -107,7 +107,7 @@ Deno.test("seed_oss: equals Qwen2's decoder but for one norm's name", () => {
   assertEquals(seed.replace("post_attention_norm", "ffn_norm"), qwen2);
 });
 
-Deno.test("phi3: splits a fused matrix into consecutive parts of the file", () => {
+Deno.test("phi3: reads the parts of a fused matrix from consecutive places of the file", () => {
   const plan = buildPlan(parsed(model("phi3")));
   const parts = plan.tensors.filter(({ info }) => info.name.includes("attn_qkv"));
   assertEquals(parts.map(({ info }) => info.name), [

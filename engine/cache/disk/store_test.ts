@@ -62,7 +62,7 @@ Deno.test("prompt store: a file under another name or of another size is a miss"
   assertEquals(await again.read(name(1), 999), undefined);
 });
 
-Deno.test("prompt store: neither counts nor touches files of others", async () => {
+Deno.test("prompt store: files of other programs are neither counted nor changed", async () => {
   const folder = new MemoryFolder();
   const foreign = ["notes.txt", "x.kv", `${name(1)}.kv.bak`];
   for (const file of foreign) folder.files.set(file, { bytes: part(1, 9000), usedAt: 0 });
@@ -106,7 +106,7 @@ Deno.test("prompt store: counts unfinished files that cannot be removed", async 
   assertEquals([await store.write(name(1), part(1)), await store.write(name(2), part(2))], [true, false]);
 });
 
-Deno.test("prompt store: with keepMs evicts only old parts", async () => {
+Deno.test("prompt store: with keepMs, evicts only parts that were not used for that time", async () => {
   const folder = new MemoryFolder();
   const { store: before } = await open(folder);
   await before.write(name(0), part(0));

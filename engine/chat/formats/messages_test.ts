@@ -188,7 +188,7 @@ Deno.test("general: refuses a system message with tools when the template refuse
   assertThrows(() => prompt(template, messages), ChatTemplateError, "System role not supported");
 });
 
-Deno.test("formats: are not confused by a mark in another format's template", () => {
+Deno.test("call formats: no format recognizes a template of another format, even if it contains its marker", () => {
   const format = (template: string) => testModel({ template }).form.toolFormat;
   assertEquals(format("<|python_tag|><function={{ name }}>"), "general");
   assertEquals(
@@ -217,7 +217,7 @@ Deno.test("deepseek: puts tools with real marks into the system message when the
   );
 });
 
-Deno.test("kimi: call and result get the same id of name and number", () => {
+Deno.test("kimi: call and result get the same id, made of the tool's name and a number", () => {
   const calls = (...ids: string[]) => ({
     ...CALLED[1],
     tool_calls: ids.map((id) => ({ id, type: "function", function: { name: id, arguments: "{}" } })),

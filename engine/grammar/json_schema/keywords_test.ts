@@ -40,7 +40,7 @@ function written(value: unknown): string {
 const raw = (text: string) => () => text;
 const string = (pattern: string) => ({ type: "string", pattern });
 
-Deno.test("keywords: look-ahead and look-behind in patterns match exactly", () =>
+Deno.test("JSON schema keywords: look-ahead and look-behind in patterns match exactly", () =>
   checkRows([
     [string("^(?!-)[a-z-]+(?<!-)$"), ["a", "a-b"], ["-a", "a-", ""]],
     [string("^(?=.*[a-z])(?=.*\\d).{3,5}$"), ["a1b", "12c45"], ["abc", "123", "a1", "a1cdef"]],
@@ -112,7 +112,7 @@ Deno.test("keywords: not excludes constants, types, a pattern and a property", (
     [{ type: "object", properties: { never: { not: {} }, a: {} } }, [{ a: 1 }], [{ never: 1 }]],
   ]));
 
-Deno.test("keywords: numbers have bounds of 64 bits and decimal steps", () =>
+Deno.test("JSON schema keywords: numbers may have bounds of 64 bits and a decimal multipleOf", () =>
   checkRows([
     [
       { type: "integer", minimum: 0, maximum: 9223372036854775807 },
@@ -127,14 +127,14 @@ Deno.test("keywords: numbers have bounds of 64 bits and decimal steps", () =>
     [{ type: "number", multipleOf: 0.05, minimum: 0, maximum: 1 }, [0.15, 1], [0.01, 1.05]],
   ]));
 
-Deno.test("keywords: an integer without bounds has at most 16 digits", () =>
+Deno.test("JSON schema keywords: an integer without bounds has at most 16 digits", () =>
   checkRows([
     [{ type: "integer" }, [9007199254740991, -7], [raw("77777777777777777"), raw("-77777777777777777")]],
     [{ type: "integer", minimum: 5 }, [5, 9007199254740991], [4, raw("77777777777777777")]],
     [{ type: "array", maxItems: 1e20, items: { type: "integer", maximum: 3 } }, [[3]], [[4]]],
   ]));
 
-Deno.test("keywords: numbers of tool arguments have no endless fraction, at any depth", () =>
+Deno.test("JSON schema keywords: numbers in tool arguments have a bounded number of decimals, at any depth", () =>
   checkRows([
     [{ type: "number" }, [1.5, 0.123456789, -3], [raw("0.1234567891"), raw("1e5"), raw("77777777777777777")]],
     [{ type: "object", properties: { a: {} } }, [{ a: [{ b: 1.5 }] }], [raw('{"a": [{"b": 1e5}]}')]],
@@ -156,7 +156,7 @@ Deno.test("keywords: null in place of a keyword's value means that the keyword i
     [{ const: null }, [null], [1]],
   ]));
 
-Deno.test("keywords: objects of tool arguments are closed if only their schema describes them", () =>
+Deno.test("JSON schema keywords: objects in tool arguments have no further properties, unless several schemas describe them", () =>
   checkRows([
     [{ type: "object", properties: { a: { type: "object", properties: { b: {} } } } }, [{ a: { b: 1 } }], [{
       c: 1,
@@ -190,7 +190,7 @@ Deno.test("keywords: objects of tool arguments are closed if only their schema d
     [{ type: "object", properties: { a: {}, b: {} }, minProperties: 1 }, [{ a: 1 }, { a: 1, b: 2 }], [{}]],
   ], { closed: true }));
 
-Deno.test("keywords: an object of a response format is open, as JSON schema says", () =>
+Deno.test("JSON schema keywords: objects in a response format may have further properties, as JSON Schema says", () =>
   checkRows([[{ type: "object", properties: { a: { type: "null" } } }, [{ a: null, b: 1 }], []]]));
 
 /** Schemas that only tools may have, with the keywords that are loosened, and a value that breaks one. */
@@ -228,7 +228,7 @@ const LOOSENED:
     ],
   ];
 
-Deno.test("loosened schemas: a keyword that is not expressed is reported once and counted, and refused in a strict tool", async () => {
+Deno.test("loosened schemas: a keyword that cannot be enforced is reported once and counted, and refused in a strict tool", async () => {
   const told: LoosenedSchema[] = [];
   const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });
   let count = 0;
@@ -248,7 +248,7 @@ Deno.test("loosened schemas: a keyword that is not expressed is reported once an
   grammars.close();
 });
 
-Deno.test("loosened schemas: only the schema that is refused is loosened, beside others", async () => {
+Deno.test("loosened schemas: of several tools, only the one whose schema llguidance refuses is loosened", async () => {
   const told: LoosenedSchema[] = [];
   const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });
   const part = (tool: string, schema: Record<string, unknown>): Constraint => {
@@ -302,7 +302,7 @@ Deno.test('loosened schemas: a keyword is loosened although the refusal quotes a
   grammars.close();
 });
 
-Deno.test("keywords: schemas as pydantic and zod write them are expressed without loosening", async () => {
+Deno.test("JSON schema keywords: schemas as pydantic and zod write them are enforced completely", async () => {
   const told: LoosenedSchema[] = [];
   const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });
   const $defs = {

@@ -63,7 +63,7 @@ for (const [schema, message] of REFUSED) {
   });
 }
 
-Deno.test("compilableSchema: drops a client's options for llguidance", () => {
+Deno.test("compilableSchema: ignores options for llguidance in a client's schema", () => {
   const { "x-guidance": options, ...rest } = compiled({
     "x-guidance": { lenient: true, whitespace_flexible: true },
     type: "object",

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeEngine } from "../../testing.ts";
 import { ResponseWriter } from "./writer.ts";
 
-Deno.test("ResponseWriter: reports the stored tokens of a prompt that was only read", () => {
+Deno.test("ResponseWriter: reports the stored tokens of a prompt without an answer", () => {
   const writer = new ResponseWriter(new FakeEngine(), {
     settings: {} as never,
     logprobs: false,

@@ -11,7 +11,7 @@ function assertNoFurtherThanLlamaCpp(format: string, judged: readonly Judged[]):
 }
 
 for (const architecture of DECODERS) {
-  fullTier.test(`${architecture}: no further off than llama.cpp in blocks`, async () => {
+  fullTier.test(`${architecture}: in quantized formats at least as near to the exact answer as llama.cpp`, async () => {
     for (const format of BLOCK_FORMATS) {
       assertNoFurtherThanLlamaCpp(format, await judgeFormat(architecture, format));
     }

@@ -15,7 +15,7 @@ Deno.test("planes: a word of MXFP4's scales serves two successive pairs of a str
   assertEquals(word(1, 0), [143, 144, 159, 160]);
 });
 
-Deno.test("planes: find the row and column of a NaN scale", () => {
+Deno.test("NaN scales: the search returns the row and column of a NaN scale", () => {
   const rows = new Uint8Array(17 * 2 * 3).fill(120);
   assertEquals(findNan("MXFP4", rows, 64), undefined);
   rows[17 * (2 * 2 + 1)] = 255;

@@ -44,7 +44,7 @@ Deno.test("costs: estimates approach each kernel's time although none is measure
   }
 });
 
-Deno.test("costs: kernels that always run in one proportion are told apart when each is timed alone", () => {
+Deno.test("costs: timing each kernel alone gives right costs even if kernels always run in the same proportion", () => {
   const rates: Record<string, number> = { a: 4e-6, b: 3e-7 };
   const costs = new Costs(1e-6);
   const [a, b, c] = ["a", "b", "c"].map((key) => wholeOf(dispatchOf(kernelOf(key), 100), SIZE));
@@ -71,7 +71,7 @@ Deno.test("costs: ignore a kernel's first time when it is long, since the driver
   assertEquals(costs.sum([piece]), 4 * before);
 });
 
-Deno.test("costs: a dispatch is cut into pieces that hold each workgroup once", () => {
+Deno.test("costs: the pieces of a cut dispatch contain each workgroup once", () => {
   const costs = new Costs(1e-5); // 0.01 ms a workgroup
   const whole = wholeOf(dispatchOf(kernelOf("a"), 777), { ...SIZE, step: 80 });
   assertEquals(whole.groups, [777, 5, 1]);

@@ -40,7 +40,7 @@ Deno.test("step times: in each step, one dispatch of each kernel is timed", () =
   assertEquals([A, B, C].map((piece) => Math.round(1e6 * costs.sum([piece])) / 1e6), [0.707107, 5, 1]);
 });
 
-Deno.test("step times: time no first run, and no more passes than the clock has room for", () => {
+Deno.test("step times: a kernel's first run is not timed, and the number of timed passes fits the clock's buffer", () => {
   const costs = new Costs(1e-3);
   assertEquals(keys(new StepTimes(clockOf(8), costs), [A, B]), ["ab"]);
   assertEquals(keys(new StepTimes(clockOf(2), learned()), [A, B, C, pieceOf("d")]), [

@@ -11,7 +11,7 @@ Deno.test("tunings: are stored and read per adapter", () => {
   assertEquals(parseTunings(both, "C").size, 0);
 });
 
-Deno.test("tunings: leave out entries that no kernel can be made from", () => {
+Deno.test("tunings: drop entries for which no kernel can be made", () => {
   const entries = {
     "Q4_0 f16": { ...TUNING, rows: 3 },
     "Q4_0 f32": { ...TUNING, lanes: 100 },

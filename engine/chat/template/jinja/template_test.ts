@@ -122,7 +122,7 @@ Deno.test("jinja: undefined is not a key or list item, and joins text as empty",
   assertEquals(render("{{ 'a' in ['a'] }}{{ 'a' not in 'abc' }}{{ 'b' in {'b': 1} }}"), "TrueFalseTrue");
 });
 
-Deno.test("jinja: tojson takes the result of a filter, which Python refuses", () => {
+Deno.test("jinja: tojson accepts the result of a filter, unlike Python", () => {
   assertEquals(render("{{ [{'a': 1}] | map(attribute='a') | tojson }}"), "[1]");
 });
 
