@@ -71,8 +71,8 @@ export async function runJob(options: JobOptions): Promise<BatchResult> {
 }
 
 /**
- * Removes the model's name from a body if it is one of the aliases. A body without a name means the answering
- * model.
+ * Removes the model's name from a body if it is one of the aliases. A body without a model name uses the model that
+ * answers.
  */
 export function withoutAlias(aliases: readonly string[], body: LineRequest["body"]): LineRequest["body"] {
   const { model, ...others } = body;

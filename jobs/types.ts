@@ -85,7 +85,7 @@ export interface BatchRecord extends BatchSpec {
   readonly counts: BatchCounts;
 }
 
-/** What became of a batch line. */
+/** The result of a batch line. */
 export interface LineAnswer {
   /** null when the line has no valid custom_id. */
   readonly custom_id: string | null;

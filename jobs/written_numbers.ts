@@ -1,25 +1,28 @@
 import { isObject, parseWrittenJson } from "../engine/mod.ts";
 
-/** These limits keep the time to about 5 ms. Numbers beyond them become plain JavaScript numbers. */
+/** Limits that keep the time to about 5 ms. Numbers beyond these limits become ordinary JavaScript numbers. */
 const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
 
 const [QUOTE, BACKSLASH, BEGIN, END] = [0x22, 0x5c, 0x7b, 0x7d];
 
 const CALLS = /"tool_(?:use|calls)"/;
-/** Matches the beginning of arguments that are an object, and some other objects. */
+/** Matches the beginning of a call's arguments if they are an object. It also matches some other objects. */
 const ARGUMENTS = /"(?:input|arguments)"\s{0,9}:\s{0,9}\{/g;
-/** Matches numbers that JavaScript may write in another way than they are written, and some other text. */
+/** Matches numbers that JavaScript might write with other digits. It also matches some other text. */
 const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.]+[eE]))/;
 
 /**
- * Parses a request, or a line with one in its `body`. The arguments of earlier calls that are objects keep the text of
- * their numbers: `JSON.stringify` writes 1.0 and 12345678901234567890 unchanged. Throws SyntaxError.
+ * Parses a request, or a batch line with a request in its `body`. If the arguments of an earlier call are an object,
+ * its numbers keep their digits: `JSON.stringify` writes 1.0 and 12345678901234567890 unchanged. Throws SyntaxError.
  */
 export function parseRequest(text: string): unknown {
   return withWrittenNumbers(JSON.parse(text), text);
 }
 
-/** Changes a request that was parsed from the text like parseRequest, and returns it. */
+/**
+ * Gives the numbers of a parsed request the digits that they have in the text, as parseRequest does. Returns the
+ * changed request.
+ */
 export function withWrittenNumbers(parsed: unknown, text: string): unknown {
   if (!CALLS.test(text)) return parsed;
   const parts = argumentsIn(text);
@@ -35,11 +38,11 @@ export function withWrittenNumbers(parsed: unknown, text: string): unknown {
 
 interface Arguments {
   readonly written: string;
-  /** The arguments with numbers as written, where these differ from plain ones. */
+  /** The arguments whose numbers must keep their digits, because JavaScript would write others. */
   readonly exact: unknown;
 }
 
-/** Returns the objects in the text that may be arguments, in its order. */
+/** Returns the objects in the text that may be a call's arguments, in the order of the text. */
 function argumentsIn(text: string): Arguments[] {
   const parts: Arguments[] = [];
   let [units, unitsWithNumbers] = [0, 0];

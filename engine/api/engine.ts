@@ -65,8 +65,8 @@ export interface EngineStats {
   /** Tokens that were computed, including those of prompts. */
   readonly rows: number;
   /**
-   * Steps by rows: entry i counts steps of at most 2^i rows that no earlier entry counts. The last entry
-   * counts all others.
+   * Number of steps by their rows. Entry i counts the steps of at most 2^i rows that no earlier entry counts. The
+   * last entry counts all larger steps.
    */
   readonly stepRows: readonly number[];
   /** Backend calls; fewer than steps if a call computes several steps. */
@@ -134,8 +134,8 @@ export interface Engine {
    */
   encodePair(query: string, document: string): number[];
   /**
-   * Compiles a constraint before its requests, in the turn of their tenant and priority. Throws EngineError
-   * invalid_constraint if no answer can meet it.
+   * Compiles a constraint before the requests that use it. The requests' tenant and priority decide when it is
+   * compiled. Throws EngineError invalid_constraint if no answer can match it.
    */
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
   /**

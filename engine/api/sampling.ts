@@ -67,7 +67,7 @@ export interface SamplingSetting<Value = unknown> {
   readonly llamaServer?: string;
   /** Its name on the page. */
   readonly label: string;
-  /** The page shows it among the first settings, not in the folded list. */
+  /** Whether the page shows the setting among the first ones, and not in the folded list. */
   readonly common?: true;
   /** Its range as an option of `generate` and `chat`; only of settings that they have. */
   readonly option?: { readonly placeholder: string; readonly min: number; readonly max: number };

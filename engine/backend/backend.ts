@@ -106,9 +106,9 @@ export interface LogitsRequest {
   readonly presencePenalty: number;
   readonly frequencyPenalty: number;
   /**
-   * Distinct tokens to penalize, and how often each was generated; equal lengths. A prompt's token has count 0: the
-   * repetition penalty (logit > 0 ? logit / penalty : logit * penalty) sees it, the others (logit - frequency * count -
-   * (count > 0 ? presence : 0)) do not.
+   * Distinct tokens to penalize, and how often each was generated; equal lengths. A token that occurs only in the
+   * prompt has count 0. Only the repetition penalty applies to it (logit > 0 ? logit / penalty : logit * penalty).
+   * The others are logit - frequency * count - (count > 0 ? presence : 0).
    */
   readonly penaltyTokens: Int32Array;
   readonly penaltyCounts: Int32Array;

@@ -47,9 +47,9 @@ export class KvCache {
   readonly #companions: Int32Array[]; // [groups - 1][blocks]
   /** The inverse of `#companions`: the first group's block that a block is the companion of. */
   readonly #leaders: Int32Array; // [blocks]
-  /** Used blocks without content worth keeping. */
+  /** Blocks that were used before and whose content is not needed any more. */
   readonly #free: number[] = [];
-  /** Blocks from this one on were never used, so they are not resident. */
+  /** Number of the first block that was never used. This block and all later ones are not resident. */
   #fresh = 0;
   /** Indexed blocks without a holder, least recently used first. */
   readonly #idle = new Set<number>();

@@ -9,7 +9,7 @@ import type { DiskStats } from "../api/engine.ts";
 
 /** Maximum number of parts that wait to be copied out; further parts are not stored. */
 const MOST_OFFERED = 1 << 16;
-/** Maximum number of blocks that are remembered as computed once. */
+/** Maximum number of remembered blocks that were computed once and are not stored yet. */
 const MOST_SEEN = 1 << 17;
 /**
  * Limit of tokens copied out after a step, per row of the step. A small step may copy LEAST_COPIED_TOKENS

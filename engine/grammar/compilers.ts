@@ -7,32 +7,35 @@ interface Waiting {
   readonly start: () => void;
 }
 
-/** Compilers at a time. Their limit is CPU time, so they may be more than there are cores. */
+/**
+ * Maximum number of compilers that run at a time. Each has a limit of CPU time, so there may be more compilers than
+ * cores.
+ */
 const AT_ONCE = Math.max(4, navigator.hardwareConcurrency);
-/** Of these, one is left for other tenants, and two for requests that are not of a batch. */
+/** Maximum compilers of one tenant, and of all batches together: the rest stays free for other tenants and requests. */
 const OF_TENANT = AT_ONCE - 1;
 const OF_BATCHES = AT_ONCE - 2;
-/** Waiting requests of one tenant, and how long each waits. */
+/** Maximum waiting requests of one tenant, and the maximum time that a request waits. */
 const MOST_WAITING = 64;
 const WAIT_MS = 10_000;
-/** Pause before the library is asked again when too many of its compilers are overdue. */
+/** Pause before the next attempt when the library is busy: too many of its compilers have exceeded their time. */
 const PAUSE_MS = 50;
 
 /** Runs compilers so that no tenant waits for the expensive constraints of another. */
 export class Compilers {
   readonly #running = new Set<Asker>();
   readonly #waiting = new Set<Waiting>();
-  /** Running ones for which the library was busy. */
+  /** Running askers whose last attempt failed because the library was busy. */
   readonly #stalled = new Set<Asker>();
-  /** Milliseconds that the compilers of tenants with running or waiting ones took. */
+  /** Milliseconds of compile time by tenant. Tenants without running or waiting constraints are removed. */
   readonly #used = new Map<string, number>();
 
   constructor(private readonly waitMs = WAIT_MS) {}
 
   /**
-   * Runs `compile` when it is the asker's turn, and again while the library is busy, the tenant that used least first.
-   * `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not of a batch waits too long, or
-   * too many of its tenant wait.
+   * Runs `compile` when it is the asker's turn. While the library is busy, tries again; the tenant with the least
+   * compile time tries first. `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not
+   * of a batch waits too long, or if too many requests of its tenant wait.
    */
   async run<T>(asker: Asker, compile: () => Promise<T>, isBusy: (error: unknown) => boolean): Promise<T> {
     const until = asker.batch ? Infinity : performance.now() + this.waitMs;
@@ -58,7 +61,7 @@ export class Compilers {
     }
   }
 
-  /** Resolves when the asker may compile; it counts as running then. */
+  /** Resolves when the asker may compile. From then on the asker counts as running. */
   async #turn(asker: Asker, until: number): Promise<void> {
     if (this.#mayStart(asker)) return void this.#running.add(asker);
     const others = [...this.#waiting].filter((other) =>
@@ -94,13 +97,13 @@ export class Compilers {
     for (const other of this.#used.keys()) if (!active.has(other)) this.#used.delete(other);
   }
 
-  /** Returns the earliest of the most urgent waiting ones that may start. */
+  /** Returns the most urgent waiting asker that may start; of equally urgent askers, the earliest. */
   #next(): Waiting | undefined {
     return [...this.#waiting].filter(({ asker }) => this.#mayStart(asker))
       .toSorted((one, other) => this.#compare(one.asker, other.asker))[0];
   }
 
-  /** Compares by urgency: batches come last, and the tenant that used least comes first. */
+  /** Compares by urgency: batches come last, and the tenant with the least compile time comes first. */
   #compare(one: Asker, other: Asker): number {
     const used = ({ tenant }: Asker) => this.#used.get(tenant) ?? 0;
     return Number(one.batch) - Number(other.batch) || used(one) - used(other);

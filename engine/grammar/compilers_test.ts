@@ -99,7 +99,7 @@ Deno.test("compilers: while the library is busy, the tenant that used the least 
       started.push(tenant);
       return Promise.resolve();
     }, (error) => error === busy);
-  // It stays active, so that what it used counts.
+  // This tenant stays active, so that its compile time counts.
   const slow = Promise.withResolvers<void>();
   const running = compilers.run({ tenant: "a", batch: false }, () => slow.promise, () => false);
   await compilers.run(

@@ -21,7 +21,9 @@ import {
 
 /** Compiled grammars are cached up to this many bytes. */
 const CACHE_BYTES = 32 << 20;
-/** Refusals that are remembered, so that a repeated constraint costs nothing. */
+/**
+ * Maximum number of refused constraints that are remembered. A remembered constraint is refused without compiling it.
+ */
 const REFUSALS = 256;
 const NOBODY: Asker = { tenant: "", batch: false };
 /** Number of the answer's last tokens that forced text may be split with. */
@@ -75,7 +77,7 @@ async function openLibrary(): Promise<GrammarLibrary> {
 }
 
 interface Kept {
-  /** The one who asked first. */
+  /** The asker that sent this constraint first. */
   readonly asker: Asker;
   readonly compiled: Promise<CompiledGrammar>;
   bytes: number;
@@ -88,7 +90,7 @@ class LibraryGrammars implements Grammars {
   /** In order of last use. */
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
-  /** By the constraint's digest, the oldest first. */
+  /** Grammars by the digest of their constraint, the oldest first. */
   readonly #refusals = new Map<string, ConstraintError>();
   readonly #loosening: Loosening<CompiledGrammar>;
   #vocabulary: Promise<bigint> | undefined;
@@ -343,7 +345,10 @@ const tokenBytes = new Uint8Array(tokenWord.buffer);
  */
 const UNSATISFIABLE = /^(?:Unsatisfiable schema|The constraint allows no answer)/;
 
-/** Whether too many compilers of the library are overdue (`BUSY` in rust-grammar/src/compile.rs). */
+/**
+ * Returns whether the library is busy: too many of its compilers exceed their time (`BUSY` in
+ * rust-grammar/src/compile.rs).
+ */
 function isBusy(error: unknown): boolean {
   return error instanceof GrammarLibraryError && error.message === BUSY;
 }

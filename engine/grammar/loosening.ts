@@ -7,8 +7,8 @@ import { type Asker, type Constraint, ConstraintError, type LoosenedSchema } fro
 /** Milliseconds in which the schemas of a constraint are tried one by one. */
 const LOOSEN_MS = 2000;
 /**
- * Maximum number of loosened schemas that are remembered, so that each is reported once. Later ones are only counted,
- * each time.
+ * Maximum number of loosened schemas that are remembered, so that each is reported only once. Further schemas are
+ * counted and not reported.
  */
 const MOST_TOLD = 1000;
 

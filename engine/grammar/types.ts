@@ -37,7 +37,7 @@ export function grammarConstraint(grammar: string): Constraint {
 export class ConstraintError extends Error {
   override name = "ConstraintError";
 
-  /** `isUnsatisfiable`: no answer can match the constraint, so loosening what cannot be expressed does not help. */
+  /** `isUnsatisfiable`: no answer can match the constraint, so loosening its keywords does not help. */
   constructor(message: string, readonly isUnsatisfiable = false) {
     super(message);
   }
@@ -48,7 +48,7 @@ export class ConstraintsMissing extends Error {
   override name = "ConstraintsMissing";
 }
 
-/** So many constraints are being compiled that this one found no turn in time. */
+/** The constraint was not compiled in time, because too many others were compiled. */
 export class CompilersBusy extends Error {
   override name = "CompilersBusy";
   override message = "Constraints of other requests are still being compiled: try again later";
@@ -61,11 +61,11 @@ export interface LoosenedSchema {
   readonly keywords: readonly string[];
 }
 
-/** Who asks for a grammar. */
+/** The sender of a constraint, which decides when it is compiled. */
 export interface Asker {
-  /** Whose request it is; compile time is shared evenly among tenants. */
+  /** The tenant that sent the request. Compile time is shared evenly among tenants. */
   readonly tenant: string;
-  /** A batch line waits as long as it takes. */
+  /** Whether the constraint belongs to a batch line, which waits without a limit. */
   readonly batch: boolean;
 }
 

@@ -10,7 +10,7 @@ import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { LoadOptions } from "./options.ts";
 
-/** Reads a model file's header. Nothing large is read. Throws GgufError for a broken file. */
+/** Reads a model file's header, and none of its weights. Throws GgufError for a broken file. */
 export async function describeModel(options: LoadOptions): Promise<ModelDescription> {
   return new ModelDescription(await openGguf(options.model, options.open), options);
 }

@@ -55,7 +55,10 @@ export interface ContextCut {
   readonly available: number;
 }
 
-/** By default the KV cache has room for sequences of this many tokens, and a longer one takes the room of several. */
+/**
+ * By default the KV cache has memory for sequences of this many tokens. A longer sequence takes the memory of
+ * several.
+ */
 const USUAL_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
@@ -147,7 +150,7 @@ function defaultContext(
   const spare = kvBytes === undefined ? Math.min(spareBytes ?? (room < Infinity ? rest : 0), rest) : 0;
   const blocksIn = (bytes: number) => Math.floor(bytes / blockBytes);
   const ownBlocks = blocksOfSequence(demand, own);
-  const takesNone = blockBytes === 0; // no layer keeps anything
+  const takesNone = blockBytes === 0; // no layer has a KV cache
   const most = takesNone ? Infinity : least + blocksIn(spare);
   const shared = takesNone ? least : Math.max(least, blocksIn(SHARED * room));
   const wanted = Math.max(ownBlocks, Math.min(parallel * ownBlocks, shared));
@@ -210,7 +213,7 @@ function countBlocks(
   const blocks = blocksOfSequence(demand, contextLength);
   if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
   if (kvBytes === undefined) {
-    // If the free memory is unknown, a share of it sets no limit.
+    // If the free memory is unknown, its share is unknown too and sets no limit.
     const bounded = kvShare !== undefined && room < Infinity;
     const affordable = bounded ? Math.floor(kvShare * room / blockBytes) : Infinity;
     return Math.max(blocks, Math.min(parallel * blocks, affordable));

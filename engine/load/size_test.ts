@@ -178,7 +178,7 @@ Deno.test("engineSize: a model without KV layers gets blocks for its sequences, 
 
 const long = { ...dense, contextLength: 131_072 };
 const LONG_BLOCKS = 131_072 / 32;
-/** Room for so many blocks beside the weights and the activations of `long`. */
+/** Returns the memory for this many blocks, the weights, and the activations of `long`. */
 function roomFor(blocks: number): MemoryBounds {
   const { activations } = engineSize(long, {}).memory;
   return { free: 200e6 + activations + blocks * BLOCK, weights: 200e6 };

@@ -137,7 +137,7 @@ export class ModelPool implements Models {
     return slot;
   }
 
-  /** Makes the next request look for new models, even just after the last scan. */
+  /** Makes the next request scan the folder for new models, even if the last scan was just before. */
   rescan(): void {
     this.#scannedAt = -Infinity;
   }

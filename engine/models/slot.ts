@@ -39,7 +39,7 @@ export class Slot implements OfferedModel {
   loading: AbortController | undefined;
   /** No new requests; closed once the running ones end. */
   isUnloading = false;
-  /** Like isUnloading, because another model waits for this one's memory. */
+  /** Whether the model unloads because another model waits for its memory. */
   isYielding = false;
   isClosing = false;
   failure: Error | undefined;

@@ -56,7 +56,7 @@ export class StopMatcher {
   }
 }
 
-/** The automatons of requests. All answers to a request share one. */
+/** The automaton of each request's stop texts. All answers to a request share one automaton. */
 const automatons = new WeakMap<readonly string[], Automaton>();
 
 function automatonOf(stops: readonly string[]): Automaton {
@@ -70,9 +70,12 @@ function automatonOf(stops: readonly string[]): Automaton {
 const ROOT = 0;
 const UNITS = 2 ** 16;
 
-/** The automaton of Aho and Corasick. A character costs constant work on average, however many texts there are. */
+/**
+ * The automaton of Aho and Corasick for a list of texts. The average work per character does not depend on the number
+ * of texts.
+ */
 class Automaton {
-  /** Node x UNITS + unit -> the node of the text that is one unit longer. */
+  /** At index `node * UNITS + unit`: the node of the text that is one unit longer. */
   readonly #edges = new Map<number, number>();
   /** Length of each node's text. */
   readonly #depths = [0];

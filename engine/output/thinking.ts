@@ -190,8 +190,8 @@ class TextMatcher implements MarkMatcher {
 }
 
 /**
- * Finds a text at the start of the answer, after blanks at most: thinking with text marks comes first or not
- * at all.
+ * Finds a begin mark at the start of the answer. Only blanks may come before the mark; later in the answer it is
+ * ordinary text.
  */
 class FirstText extends TextMatcher {
   #answer = "";

@@ -7,28 +7,28 @@ const PIECE_BYTES = 1 << 15;
 
 const [QUOTE, COMMA, BACKSLASH, OPEN, CLOSE, BEGIN, END, U] = Array.from('",\\[]{}u', (c) => c.charCodeAt(0));
 
-/** A container that is being read. Its members are parsed together, as many as fit one piece. */
+/** An array or object that is being read. Its members are parsed in groups, as many as fit into one piece. */
 interface Container {
   readonly isArray: boolean;
   readonly start: number;
-  /** Where the members begin that are not parsed. */
+  /** Position of the first member that is not parsed yet. */
   from: number;
-  /** Where the member begins that is being read. */
+  /** Position of the member that is being read. */
   member: number;
-  /** The parsed members; undefined while the container may be parsed as a part of its parent. */
+  /** The parsed members. Undefined while the whole container may still be parsed together with its parent. */
   value: unknown[] | Record<string, unknown> | undefined;
-  /** Whether the member that is being read is parsed: only white space may follow it. */
+  /** Whether the current member is parsed already, so that only white space may follow before the next comma. */
   isRead: boolean;
 }
 
 /** A string that is being read. */
 interface Text {
   readonly start: number;
-  /** Where the part begins that is not parsed. */
+  /** Position of the first part that is not parsed yet. */
   from: number;
-  /** The parsed part; undefined while the string may be parsed as a part of its container. */
+  /** The parsed beginning. Undefined while the whole string may still be parsed together with its container. */
   value: string | undefined;
-  /** Whether it is the value of a member, not the name; undefined if that is not known. */
+  /** Whether the string is the value of a member, and not its name; undefined if that is not known yet. */
   isValue: boolean | undefined;
 }
 
@@ -49,7 +49,7 @@ class LargeJson {
 
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** Reads about that many bytes. Returns whether it has read all. */
+  /** Reads about `bytes` bytes. Returns whether all bytes have been read. */
   read(count: number): boolean {
     const { bytes } = this;
     const end = Math.min(this.#at + count, bytes.length);
@@ -65,7 +65,7 @@ class LargeJson {
     return this.#at >= bytes.length;
   }
 
-  /** Returns the value after all was read. */
+  /** Returns the parsed value. Call it after all bytes have been read. */
   end(): unknown {
     const [root, inner] = this.#open;
     const { length } = this.bytes;
@@ -76,7 +76,7 @@ class LargeJson {
     return (root.value as unknown[])[0];
   }
 
-  /** Reads in a string. Returns where its last byte is, or the last byte that was read. */
+  /** Reads on in a string. Returns the position of the string's last byte, or of the last byte that was read. */
   #inText(text: Text, at: number, end: number): number {
     const { bytes } = this;
     for (; at < end; at++) {
@@ -124,7 +124,7 @@ class LargeJson {
     this.#take(inner.value, inner.start, at + 1);
   }
 
-  /** Parses the members of a container up to `end`. `more`: whether a comma stands there. */
+  /** Parses the members of a container up to `end`. `more`: whether a comma follows at `end`. */
   #flush(inner: Container, end: number, more: boolean): void {
     const { isArray, value, from } = inner;
     if ((value || more) && isBlank(this.#decode(from, end))) fail(`Missing value at byte ${end}`);
@@ -135,7 +135,7 @@ class LargeJson {
     inner.from = end + 1;
   }
 
-  /** Adds a member to the innermost container, which was read from `start` to `end`. */
+  /** Adds a member, which was read from `start` to `end`, to the innermost container. */
   #take(given: unknown, start: number, end: number): void {
     const inner = this.#open.at(-1)!;
     if (inner.isRead) fail(`Missing comma at byte ${start}`);
@@ -161,7 +161,7 @@ class LargeJson {
     try {
       return JSON.parse(before + text + after);
     } catch (error) {
-      // A position in the piece would mislead.
+      // The parser's message has a position in the piece, which would mislead readers.
       const reason = (error as Error).message.replace(/ at position .*/s, "");
       return fail(`${reason} between byte ${start} and byte ${end}`);
     }
@@ -195,7 +195,7 @@ const ENTRIES_PER_PIECE = 1 << 10;
 /** Levels of containers whose long lists are written in pieces. */
 const LEVELS = 5;
 
-/** Whether it is a number that is written as it was. TypeScript does not know this function yet. */
+/** Returns whether the value is a number that keeps its original digits. TypeScript does not know this function yet. */
 const { isRawJSON } = JSON as unknown as { isRawJSON(value: unknown): boolean };
 
 /** Writes JSON data like `JSON.stringify`, in slices. */

@@ -1,15 +1,15 @@
-/** Lets a synchronous caller wait for long work without holding the event loop. */
+/** Lets synchronous code do long work without blocking the event loop: the work pauses, and other requests run. */
 
-/** Work in slices: at each yield it may pause. */
+/** Long work as a generator. At each `yield` it may pause. */
 export type Paced<T> = Generator<undefined, T>;
 
-/** Short steps of a loop, up to about 1 us each, between two yields. */
+/** Number of short loop steps, of up to about 1 us each, between two yields. */
 export const STEPS_PER_OFFER = 1 << 10;
 
 /** Milliseconds of work after which an action pauses. */
 const SLICE_MS = 4;
 
-/** Stops the action of `withPauses` until the work is done. Nothing else may catch it. */
+/** Thrown to stop the action of `withPauses` until the work is done. Only `withPauses` may catch it. */
 class Pause extends Error {
   override name = "Pause";
   constructor(readonly work: Paced<unknown>) {
@@ -19,19 +19,19 @@ class Pause extends Error {
 
 /** State of an action in `withPauses`. */
 interface Action {
-  /** Returns or throws the outcome of each finished work, in order. */
+  /** Functions for the finished works, in order: each returns the work's result or throws its error. */
   readonly outcomes: (() => unknown)[];
-  /** How many of them this run of the action has used. */
+  /** Number of these functions that the current run of the action has called. */
   used: number;
-  /** When this run must pause, in milliseconds of performance.now(). */
+  /** Time at which the current run must pause, in milliseconds of performance.now(). */
   readonly until: number;
 }
 
 let current: Action | undefined;
 
 /**
- * Does the work to its end. Inside `withPauses` the event loop runs between its slices. Work that is done inside other
- * work does not pause: the outer work includes its slices by `yield*`.
+ * Does the work to its end and returns its result. Inside `withPauses`, the event loop runs between slices of the
+ * work. Nested work must not call this function; the outer work includes the nested work by `yield*`.
  */
 export function finish<T>(work: Paced<T>): T {
   const action = current;
@@ -52,7 +52,7 @@ export function finish<T>(work: Paced<T>): T {
 
 const UNDONE = Symbol();
 
-/** Does the work until it is done or the time has come. Returns its result, or UNDONE. */
+/** Does the work until it is done or its time is over. Returns its result, or UNDONE. */
 function drain<T>(work: Paced<T>, until: number): T | typeof UNDONE {
   for (;;) {
     const step = work.next();
@@ -61,7 +61,10 @@ function drain<T>(work: Paced<T>, until: number): T | typeof UNDONE {
   }
 }
 
-/** Does the work until the time has come. Returns a function that returns or throws its outcome; undefined if undone. */
+/**
+ * Does the work until its time is over. Returns undefined if the work is not done; otherwise a function that returns
+ * its result or throws its error.
+ */
 function outcomeOf(work: Paced<unknown>, until: number): (() => unknown) | undefined {
   try {
     const value = drain(work, until);
@@ -73,29 +76,30 @@ function outcomeOf(work: Paced<unknown>, until: number): (() => unknown) | undef
   }
 }
 
-/** Does work that must be short. Throws where it would pause. */
+/** Does work that is short enough to need no pause. Throws if the work would pause. */
 export function atOnce<T>(work: Paced<T>): T {
   const step = work.next();
   if (step.done) return step.value;
   throw new Error("it takes too long");
 }
 
-/** The actions that pause take turns: only one slice runs before others are served. */
+/** Paused actions take turns, so that only one slice runs before the event loop serves other requests. */
 let turn: Promise<void> = Promise.resolve();
 
-/** Waits for a turn, which leaves others as much time as a slice takes. */
+/** Waits for the action's turn. Between two turns, other requests get as much time as a slice takes. */
 function pause(): Promise<void> {
   return turn = turn.then(async () => {
     const until = performance.now() + SLICE_MS;
-    // A timer counts from when the event loop's turn began, so it may come at once after a long slice.
+    // A timer counts from the beginning of the event loop's turn, so it may fire at once after a long slice.
     do await new Promise((resolve) => setTimeout(resolve, SLICE_MS)); while (performance.now() < until);
   });
 }
 
 /**
- * Runs a synchronous action whose long work (`finish`) pauses. The action begins anew after each pause, without the work
- * that is done: so it must do the same each time, and must not change the results of works. `spent` gets the milliseconds
- * of an action that paused. After `signal` the action does not go on.
+ * Runs a synchronous action whose long work (`finish`) pauses. After each pause the action starts again from its
+ * beginning, and finished works return their results at once. So the action must do the same each time, and must not
+ * change these results. `spent` gets the milliseconds of an action that paused. After `signal` is aborted, the action
+ * does not continue.
  */
 export async function withPauses<T>(
   action: () => T,

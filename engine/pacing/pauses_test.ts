@@ -10,7 +10,7 @@ function* counted(slices: number, log: string[] = []): Paced<string> {
   return `${slices} slices`;
 }
 
-/** Takes longer than an action may without a pause. */
+/** Takes longer than an action may run without a pause. */
 function* slow(log: string[]): Paced<string> {
   for (let slice = 0; slice < 3; slice++) {
     const end = performance.now() + 10;

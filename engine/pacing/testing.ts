@@ -1,8 +1,8 @@
 import { withPauses } from "./pauses.ts";
 
 /**
- * Runs on a clock that jumps at each look, so that actions pause wherever their work offers to. Returns the result and the
- * number of pauses, which depends on no machine.
+ * Runs an action with a clock that jumps at each reading, so that the action pauses wherever its work allows it.
+ * Returns the result and the number of pauses, which is the same on every machine.
  */
 export async function onFastClock<T>(run: () => Promise<T>): Promise<{ result: T; pauses: number }> {
   const { setTimeout: wait } = globalThis;

@@ -62,7 +62,10 @@ export class Fairness {
     tenant.counted.set(sequence, cached);
   }
 
-  /** Returns sequences by their tenants' service; those of one tenant stay in their order. */
+  /**
+   * Returns the sequences sorted: those of the tenant that was served least come first. Sequences of one tenant keep
+   * their order.
+   */
   byService(sequences: readonly Sequence[]): Sequence[] {
     return sequences.toSorted((a, b) => this.#served(a) - this.#served(b));
   }
@@ -79,9 +82,10 @@ export class Fairness {
   }
 
   /**
-   * Returns the first of the running sequences that may be preempted so that `sequence` runs. Afterwards its tenant, or
-   * its request if the tenant is the same, still runs at least as many for its weight as that of `sequence`. If the
-   * tenant of `sequence` runs none, a sequence that has run long may be preempted too.
+   * Returns the first running sequence that may be preempted so that `sequence` runs; undefined if there is none.
+   * After the exchange, the preempted sequence's tenant still runs at least as many sequences, relative to its
+   * weight, as the tenant of `sequence`. Within one tenant, the same rule compares the two requests. If the tenant of
+   * `sequence` runs nothing, a sequence that has run long may be preempted too.
    */
   yielding(sequence: Sequence, running: readonly Sequence[]): Sequence | undefined {
     const answers = running.filter(({ pooled }) => pooled === undefined);
@@ -90,7 +94,7 @@ export class Fairness {
     const own = ofTenant.get(sequence.salt) ?? 0;
     const ownRequest = ofRequest.get(sequence.request) ?? 0;
     return answers.find((other) => {
-      // What waits for the disk has not run yet, so it would come back without progress.
+      // A sequence that waits for the disk has not run yet. After a preemption it would return without any progress.
       if (isSlow(other) || awaitsDisk(other)) return false;
       if (other.salt === sequence.salt) {
         return other.request !== sequence.request && ofRequest.get(other.request)! - 1 > ownRequest;

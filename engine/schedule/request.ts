@@ -22,8 +22,8 @@ import {
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
 /**
- * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length. But
- * not more than so many tokens beyond the context, because tokenizing blocks everything else.
+ * A prompt of up to this many context windows is tokenized to the end, so that the error can state its exact length.
+ * The second number limits the tokens beyond the context, because tokenizing takes CPU time.
  */
 const COUNTED_CONTEXTS = 4;
 const MOST_COUNTED_BEYOND = 12_288;

@@ -270,7 +270,7 @@ export class Scheduler implements Restorer {
   /** Admits what fits. Returns false if memory is short, so less urgent sequences must wait. */
   #admitAll(priority: typeof PRIORITIES[number]): boolean {
     const [waiting, running] = [this.#waiting[priority], this.#running[priority]];
-    /** Tenants of sequences that cannot start, by the kind of place they need; in both sets if memory is short. */
+    /** Tenants whose sequences cannot start, in one set per kind of place; in both sets if memory is short. */
     const without = { text: new Set<string>(), answer: new Set<string>() };
     let short = false;
     const admitOne = () => {
@@ -337,7 +337,8 @@ export class Scheduler implements Restorer {
       }
     }
     const takes = this.#takesPlace(sequence);
-    // An exchange between tenants is for a place alone: where memory is short, it would cost more than it gives.
+    // Tenants exchange only places. If memory is short too, an exchange would cost more computation than it saves
+    // waiting.
     const yielding = takes && taken >= places && !sequence.batch
       ? this.#fairness.interactive.yielding(sequence, this.#running.interactive.toReversed())
       : undefined;

@@ -5,7 +5,7 @@ import type { EngineLimits } from "./limits.ts";
 import { grown } from "./sequence.ts";
 import type { Scheduled } from "./step_part.ts";
 
-/** Finds rows and memory for what may run beside a step's own rows: drafts, and further steps of one call. */
+/** Finds rows and memory for additions to a step: draft rows, and further steps in the same call. */
 export class StepRoom {
   /** `running` returns the number of running sequences. */
   constructor(

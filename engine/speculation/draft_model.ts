@@ -38,7 +38,7 @@ interface Followed {
   /** Computed tokens; the first `cached` are valid. */
   tokens: Int32Array; // [capacity]
   cached: number;
-  /** How many of the first tokens surely belong to the sequence. */
+  /** Number of leading tokens that are surely tokens of the sequence, and not drafts. */
   sure: number;
 }
 

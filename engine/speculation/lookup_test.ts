@@ -30,7 +30,7 @@ Deno.test("lookup: when a copy inserts, replaces or skips tokens, drafts continu
   assertEquals(draftAfter([...copy, 20, 5], 2), { tokens: [6, 7], grades: [1, 2] });
   assertEquals(draftAfter([...copy, 20, 6], 2), { tokens: [7, 8], grades: [1, 2] });
   assertEquals(draftAfter([...copy, 7], 2), { tokens: [8, 9], grades: [1, 2] });
-  assertEquals(draftAfter([...copy, 20, 21], 2).tokens, []); // the point of return is unknown
+  assertEquals(draftAfter([...copy, 20, 21], 2).tokens, []); // it is unknown where the copy continues in its source
   assertEquals(draftAfter([...copy, 20, 21, 22, 6], 2).tokens, [7, 8]);
   assertEquals(draftAfter([...copy, 20, 21, 22, 23, 6], 2).tokens, []); // not a copy any more
   assertEquals(draftAfter([...copy, 8], 2), { tokens: [5, 6], grades: [0, 1] }); // too far

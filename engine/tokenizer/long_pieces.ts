@@ -31,7 +31,7 @@ export function* symbolsOf(
   return { characters, symbols };
 }
 
-/** UTF-16 units of a text that are replaced between two offers to pause. */
+/** Number of UTF-16 units in which replacements are made before the work may pause. */
 const UNITS_PER_OFFER = 1 << 13;
 
 /** Returns the text with `to` for each `from`, which is one UTF-16 unit. */
@@ -39,7 +39,7 @@ export function* replaced(text: string, from: string, to: string): Paced<string>
   let result = "";
   for (let start = 0; start < text.length; start += UNITS_PER_OFFER) {
     if (start > 0) yield;
-    // replaceAll makes a rope of all matches, which takes seconds to read.
+    // The result of replaceAll is a chain of many small strings in V8, which takes seconds to read.
     result += text.slice(start, start + UNITS_PER_OFFER).split(from).join(to);
   }
   return result;

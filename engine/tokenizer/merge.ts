@@ -28,7 +28,8 @@ const kept = new Scratch(KEPT);
  */
 export function* mergePairs(symbols: Int32Array, count: number, pairs: PairTable): Paced<number> {
   if (count < 2) return count;
-  // Other texts use the kept memory during a pause, so work with it does not pause.
+  // All texts share this memory. Work that uses it does not pause, because another text could use the memory
+  // meanwhile.
   const pauses = count > KEPT;
   const { next, previous, heap } = pauses ? new Scratch(count) : kept;
   let size = 0;

@@ -6,7 +6,9 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import { createTokenizer } from "./tokenizer.ts";
 import type { EncodeOptions } from "./types.ts";
 
-/** Work on long texts must offer pauses, however the text is made: at least one for so many characters. */
+/**
+ * Length of each test text, and the maximum number of its characters that take no pause, whatever the characters are.
+ */
 const UNITS = 1 << 15;
 const UNITS_PER_PAUSE = 1 << 13;
 

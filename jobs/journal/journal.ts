@@ -49,7 +49,7 @@ export class Journal {
     readonly path: string,
     private readonly file: StorageFile,
     private readonly stored: StoredHeader | undefined,
-    /** File offset of a damaged header, or of a damaged copy of it. */
+    /** File offset of the damaged block: the header or its copy. */
     private readonly damaged: number | undefined,
     private storedEnd: StoredEnd | undefined,
   ) {
@@ -313,7 +313,9 @@ export class Journal {
   }
 }
 
-/** Reads what stands in front of a journal's answers; undefined while the job has no header. Throws BatchError. */
+/**
+ * Reads the blocks before a journal's first answer. Returns undefined while the job has no header. Throws BatchError.
+ */
 export async function readHead(
   path: string,
   file: StorageFile,

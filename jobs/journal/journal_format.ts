@@ -17,7 +17,7 @@ import type { ModelIdentity } from "../model_identity.ts";
  * answer is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
  *
  * The header and the two slots are separate, so a torn write of one slot damages neither the header nor the other slot.
- * One damaged block loses nothing: the header has a copy, and the end of a job is in both slots.
+ * If one block is damaged, nothing is lost: the header has a copy, and the end of a job is recorded in both slots.
  */
 const MAGIC = new TextEncoder().encode("compyjob");
 const FORMAT_VERSION = 2;
@@ -87,7 +87,7 @@ export interface StoredEnd {
   readonly end: JobEnd;
   readonly sequence: number;
   readonly slot: 0 | 1;
-  /** The other slot says the same, and was durable before this one was written. */
+  /** The other slot has the same content, and it was durable before this slot was written. */
   readonly isCopy?: boolean;
 }
 
@@ -134,8 +134,9 @@ export function encodeHeader(header: StoredHeader, offset: number): Uint8Array {
 
 /**
  * Reads the header, or its copy, from the first HEAD_BYTES of a file of `size` bytes. `damaged` is the file offset of
- * the one that cannot be read. Returns undefined when the file is new, or was stopped before the header was complete:
- * it has no answers then. Throws BatchError when the file is not a journal, or header and copy are lost.
+ * the block that cannot be read. Returns undefined if the file is new, or if its writing stopped before the header
+ * was complete; the file then has no answers. Throws BatchError if the file is not a journal, or if both header and
+ * copy are lost.
  */
 export function decodeHeader(
   path: string,

@@ -46,7 +46,7 @@ interface LineState extends OpenLine {
 const MAX_PARTIAL_BYTES = 4 * MAX_ANSWER_BYTES;
 /** A line may crash its workers when this many fell silent with it. These lines are tried one at a time. */
 const SUSPECT_AFTER = 2;
-/** A line fails after this many silent workers. */
+/** A line becomes an error after this many of its workers fell silent. */
 const MAX_SILENCED = 6;
 
 /**

@@ -220,7 +220,7 @@ class Worker {
     } catch (error) {
       const state = error instanceof Refused ? error.state : undefined;
       if (state === "gone") this.tell(() => item.ack());
-      // Send no nak: it could take the item away from the worker that has it now.
+      // Do not send a negative acknowledgement: it could take the item away from the worker that has it now.
       else if (state !== "fenced") this.tell(() => item.nak(run.signal.aborted ? undefined : PAUSE_MS));
     } finally {
       clearInterval(beats);

@@ -70,7 +70,7 @@ export interface DispatchOptions extends LineChanges {
 const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
 const UNWELL_WAIT_MS = 1000;
-/** Key of the engine when answers name none, because there is only one. */
+/** Key of the only engine, if answers do not name their engine. */
 const ONLY = "";
 
 /**

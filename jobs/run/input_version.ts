@@ -15,7 +15,7 @@ export async function statOf(storage: Storage, path: string) {
 interface CheckedInput {
   readonly name: string;
   readonly open: () => Promise<JobInput>;
-  /** What `storage.stat` said before the check. */
+  /** Result of `storage.stat` before the check. */
   readonly version: string | undefined;
   readonly check: InputCheck;
   readonly limits: InputLimits;
@@ -23,13 +23,13 @@ interface CheckedInput {
 }
 
 /**
- * Throws BatchError when the file has another content than the one that was checked. While a job runs, only changes of
- * lines that it has yet to read are noticed. The file is read again only when its version differs.
+ * Throws BatchError if the file's content is not the checked one. While a job runs, it notices only changes of lines
+ * that it has not read yet. The file is read again only if its version differs.
  */
 export async function checkUnchanged(storage: Storage, input: CheckedInput): Promise<void> {
   const { name, open, version, check, limits, signal } = input;
   const found = await statOf(storage, name);
-  // The answers are those of the file that is gone.
+  // The answers belong to the old content of the file.
   if (found === undefined || found.version === version) return;
   const now = await open();
   try {

@@ -25,7 +25,7 @@ async function changed(change: (input: string) => void): Promise<string> {
       "in.jsonl",
       "out.jsonl.journal",
     ]);
-    // The message's advice: the old content resumes the job, without asking a line again.
+    // The test follows the message's advice: with the old content the job resumes, and runs no line again.
     await Deno.writeTextFile(input, LINES.join("\n"));
     assertEquals([(await job()).state, answered], ["done", LINES.length]);
     return state;

@@ -104,7 +104,7 @@ export interface BatchResult {
 }
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
-/** Maximum lines in flight of a cancelled job. Each costs only a journal record. */
+/** Maximum lines in flight of a cancelled job. Such a line costs only a journal record. */
 const CANCELLED_AT_ONCE = 256;
 
 /** Returns the path of a job's journal. A small journal remains when the job is done, to record that. */

@@ -1,28 +1,31 @@
-/** Differences below this are drift and small corrections of the clock. */
+/** Differences below this number of seconds are drift and small corrections of the clock. */
 const MIN_JUMP_SECONDS = 60;
-/** A clock before this date was never set: this program is newer. */
+/** If the clock shows an earlier date than this, it was never set, because this program is newer. */
 const SET_MS = Date.UTC(2025);
 
-/** Returns false for a time, in Unix milliseconds, of a clock that was not set. */
+/** Returns false for a time in Unix milliseconds that was read from a clock that was not set. */
 export function isSet(ms: number): boolean {
   return ms >= SET_MS;
 }
 
-/** Returns Unix milliseconds of a clock that starts with the system's time and then only counts: nobody can set it. */
+/**
+ * Returns Unix milliseconds of a steady clock: it starts with the system's time and then counts elapsed time, so
+ * nobody can set it.
+ */
 export function steadyClock(): () => number {
   const began = Date.now() - performance.now();
   return () => began + performance.now();
 }
 
-/** Returns how many seconds to add to the times of a record, given when it was created by the old clock. */
+/** Returns the seconds to add to the times of a record; `created` is its time of creation by the old clock. */
 export type Shift = (createdAt: number) => number;
 
 /**
- * Notices that the system's clock was set, so that nothing expires by that. A machine without a battery for its clock
- * starts in 1970 and jumps when the network tells it the time. Times are Unix seconds.
+ * Detects that the system's clock was set, so that files and batches do not expire because of the jump. If a machine
+ * has no battery for its clock, the clock starts in 1970 and jumps when the network sets it. Times are Unix seconds.
  */
 export class ClockWatch {
-  /** How far the system's clock is ahead of the steady one. */
+  /** Seconds by which the system's clock is ahead of the steady clock. */
   #ahead: number;
   #hasStarted = false;
 
@@ -31,8 +34,8 @@ export class ClockWatch {
   }
 
   /**
-   * Calls `apply` if the clock was set since the last call, or if an earlier process may have created records before the
-   * clock was set. If `apply` throws, so does this, and the next call tries again.
+   * Calls `apply` if the clock was set since the last call, or if an earlier process may have created records before
+   * the clock was set. If `apply` throws, this call throws too, and the next call tries again.
    */
   follow(apply: (shift: Shift) => void): void {
     const now = this.now();
@@ -44,7 +47,7 @@ export class ClockWatch {
     const expected = steady + this.#ahead;
     const seconds = Math.round(now - expected);
     if (Math.abs(seconds) >= MIN_JUMP_SECONDS) {
-      // A record with a time that the old clock had not reached is from before that clock was wrong.
+      // If the old clock had not reached the record's time, the record was made before that clock was wrong.
       apply((createdAt) => (seconds > 0 ? createdAt <= expected : createdAt > now) ? seconds : 0);
     }
     this.#ahead = now - steady;

@@ -4,7 +4,10 @@ import { ClockWatch } from "./clock.ts";
 const DAY = 24 * 3600;
 const TODAY = 1_800_000_000;
 
-/** A clock that runs for `seconds` and is then set ahead by `jump`. Returns the shifts of records of these times. */
+/**
+ * Runs a clock for `seconds`, then sets it ahead by `jump`. Returns the shifts of records that were created at these
+ * times.
+ */
 function shiftsOf(start: number, seconds: number, jump: number, createdAt: readonly number[]) {
   let [now, steady] = [start, 500];
   const watch = new ClockWatch(() => now, () => steady);

@@ -167,7 +167,7 @@ export class DataFolder {
 
 const PRIVATE = { read: true, write: true, create: true, mode: 0o600 };
 
-/** Takes the rights of other users away from what an earlier version, a restore or a person has created. */
+/** Removes other users' rights to files that an earlier version, a restore or a person has created. */
 async function makePrivate(path: string): Promise<void> {
   if (Deno.build.os === "windows") return;
   const modes = [
@@ -175,7 +175,7 @@ async function makePrivate(path: string): Promise<void> {
     ...PRIVATE_FILES.map((name) => [name, 0o600]),
   ];
   for (const [name, mode] of modes as [string, number][]) {
-    // A file may be missing, or belong to another user, whose decision it is then.
+    // The file may be missing. If it belongs to another user, that user decides about its rights.
     await Deno.chmod(join(path, name), mode).catch(() => {});
   }
 }

@@ -58,7 +58,10 @@ export function countsOf(progress: BatchProgress, { cachedTokens, reasoningToken
   };
 }
 
-/** Writes the latest counts once per turn of the event loop: a turn of a cancelled batch may end a thousand lines. */
+/**
+ * Writes only the latest counts per turn of the event loop, because a cancelled batch may end a thousand lines in one
+ * turn.
+ */
 export class CountWriter {
   #counts: BatchCounts | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;

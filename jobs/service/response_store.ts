@@ -11,7 +11,7 @@ const MAX_AGE_MS = 30 * 24 * 3600 * 1000;
 /** Files take whole blocks of the disk. */
 const BLOCK_BYTES = 4096;
 
-/** A response, and the items that it answers. */
+/** A response, and the input items that it answers. */
 export interface StoredResponse {
   /** The response that it continues. */
   readonly previous: string | null;
@@ -59,14 +59,15 @@ function timeOf(id: string): number {
 interface Stock {
   /** Bytes of each response by id, oldest first. */
   readonly sizes: Map<string, number>;
-  /** Bytes that they occupy. */
+  /** Bytes that the owner's responses occupy. */
   taken: number;
 }
 
 /**
- * Stores responses for 30 days, within a bound of bytes: the oldest ones of the owner with the most bytes make room, so
- * that an owner cannot displace the responses of others. Each is a file of JSON lines, so that
- * reading and writing long ones never keeps the event loop busy, as a database in this thread would.
+ * Stores responses for 30 days, within a bound of bytes. If there are too many bytes, it deletes the oldest responses
+ * of the owner with the most bytes, so an owner cannot displace the responses of others. Each response is a file of
+ * JSON lines, because reading and writing files does not block the event loop. A database in this thread would block
+ * it.
  */
 export class ResponseStore {
   readonly #stocks = new Map<string, Stock>();
@@ -74,7 +75,7 @@ export class ResponseStore {
   readonly #now: () => number;
   readonly #openedAt: number;
   #stored = 0;
-  /** The last response could not be stored; the operator knows. */
+  /** Whether the last response could not be stored. The operator has got a message about it. */
   #isFailing = false;
 
   private constructor(
@@ -97,7 +98,7 @@ export class ResponseStore {
     return store;
   }
 
-  /** Returns a store that ends with the process. */
+  /** Returns a store in memory, which ends with the process. */
   static inMemory(options: ResponseStoreOptions = {}): ResponseStore {
     const maxBytes = Math.min(options.maxBytes ?? Infinity, RESPONSE_BYTES.memory);
     return new ResponseStore(new Memory(), [], { ...options, maxBytes });
@@ -137,7 +138,9 @@ export class ResponseStore {
     this.#stored += this.shelf.taken(bytes);
   }
 
-  /** The age of a response from before the clock was set is unknown; it counts from the start of this process. */
+  /**
+   * If a response was stored before the clock was set, its age is unknown and counts from the start of this process.
+   */
   #isOld(id: string): boolean {
     const storedAt = isSet(timeOf(id)) ? timeOf(id) : this.#openedAt;
     return storedAt <= this.#now() - MAX_AGE_MS;
@@ -194,7 +197,7 @@ export class ResponseStore {
   }
 }
 
-/** The first line of a file; the others are items. */
+/** The first line of a file. The other lines are items. */
 interface Head extends Pick<StoredResponse, "previous" | "head"> {
   readonly owner: string;
   /** Number of input items; output items follow them. */
@@ -236,7 +239,7 @@ interface StoredFile {
   readonly bytes: number;
 }
 
-/** One listing of the folder tells the owners and sizes of all files, because the names have them. */
+/** The names of files contain owner and size, so one listing of the folder is enough to know all of them. */
 function fileName({ owner, id, bytes }: StoredFile): string {
   return `${id}.${owner}.${bytes}`;
 }
@@ -296,7 +299,7 @@ class Folder implements Shelf {
     return Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
   }
 
-  /** A killed process leaves no incomplete file under the name. */
+  /** The file gets its name when it is complete, so a killed process leaves no incomplete file with this name. */
   async write(name: string, bytes: Uint8Array): Promise<void> {
     const path = join(this.path, name);
     try {

@@ -48,7 +48,7 @@ export interface ServiceOptions {
   readonly sweepMs?: number;
   /** Unix seconds. */
   readonly now?: () => number;
-  /** Unix seconds of a clock that nobody can set; by default `now`, if that is given. */
+  /** Returns Unix seconds of a steady clock, which nobody can set; by default `now`, if that is given. */
   readonly steady?: () => number;
 }
 

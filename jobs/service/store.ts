@@ -37,7 +37,7 @@ const TIMES = ["createdAt", "expiresAt", "inProgressAt", "finalizingAt", "cancel
 
 type Row = Record<string, unknown>;
 
-/** A page of batches, and the beginning of their ids. */
+/** Which page of batches to list, and the beginning of their ids. */
 export type BatchPage = Page & { readonly prefix?: string };
 
 /**

@@ -197,7 +197,7 @@ export class FolderStore implements PromptStore {
       entry.usedAt = now;
       this.#index.delete(names[i]);
       this.#index.set(names[i], entry);
-      // A later time is of a clock that was wrong.
+      // A time in the future was written while the clock was wrong.
       if (!this.#writes || Math.abs(now - entry.touchedAt) < TOUCH_MS) continue;
       entry.touchedAt = now;
       this.#touches.set(names[i], now - i);

@@ -27,7 +27,7 @@ const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.conte
 
 const KEY = "tokenizer.chat_template";
 
-/** Texts of messages that are prepared between two offers to pause. */
+/** Number of message texts that are prepared before the work may pause. */
 const TEXTS_PER_OFFER = 256;
 
 /** A chat template that replaces the file's. */

@@ -70,7 +70,7 @@ function boundOf(value: unknown, side: 1 | -1, isInteger: boolean): number | und
   return side * value > side * most ? most : value;
 }
 
-/** Whether a bound is so large that numbers in steps of FINEST come close to it. */
+/** Returns whether a bound is a multiple of 1e-6, so that numbers in steps of FINEST come close to it. */
 function isCoarse(bound: unknown): boolean {
   return Number.isInteger((bound as number) * 1e6);
 }

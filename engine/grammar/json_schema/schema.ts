@@ -82,7 +82,7 @@ const COUNTS = ["Length", "Items", "Properties"];
 const ANY = "compy any value";
 const ANY_VALUE = { $ref: `#/$defs/${encodeURIComponent(ANY)}` };
 
-/** Schemas inside a schema that are read between two offers to pause. */
+/** Number of nested schemas that are read before the work may pause. */
 const SCHEMAS_PER_OFFER = 32;
 
 /** The level of a loose schema that accepts any object. */

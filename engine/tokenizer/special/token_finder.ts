@@ -87,7 +87,7 @@ export class TokenFinder {
     let clusterStart = 0;
     let clusterEnd = 0;
     let present: number[] = [];
-    // Other texts take other numbers during a pause.
+    // During a pause, another text may have taken the next number.
     let cluster = this.#cluster++;
     const closeCluster = () => {
       for (const found of this.#choose(text, clusterStart, clusterEnd, present)) {

@@ -2,8 +2,8 @@ import { type Paced, STEPS_PER_OFFER } from "../../pacing/pauses.ts";
 import { classAt, SPACE, widthAt } from "./unicode.ts";
 
 /**
- * Splits pieces of the text, given by their ends, and returns the ends of the parts. A stage sees nothing
- * outside the piece that it splits: the piece's end counts as the end of the text.
+ * Splits pieces of the text, given by their ends, and returns the ends of the parts. A stage cannot look outside the
+ * piece that it splits: the piece's end counts as the end of the text.
  */
 export type Stage = (text: string, pieces: readonly number[]) => Paced<number[]>;
 

@@ -66,7 +66,7 @@ interface Span {
 
 /** Submits work in pieces of bounded length, a bounded time ahead, and learns how long they take. */
 export class Submits {
-  /** The work whose end is awaited. `#latest` is the work submitted after it. */
+  /** The submitted work whose end is awaited. `#latest` is the work that was submitted after it. */
   #asked: Span & { readonly end: Promise<void> } | undefined;
   #latest: Span = { pieces: [], since: 0 };
   /** The timed passes of the current step. */
