@@ -22,7 +22,7 @@ export interface EvenStep {
   readonly logitRows: number;
 }
 
-/** Returns the tokens that a row attends to, averaged over the rows of a sequence. */
+/** Returns the number of tokens that a row attends to, as the mean over the rows of a sequence. */
 function meanContext({ rows, cached }: EvenStep, window: number): number {
   const growing = Math.max(0, Math.min(rows, window - cached)); // the other rows attend to a whole window
   const whole = rows > growing ? (rows - growing) * window : 0;

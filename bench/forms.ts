@@ -37,7 +37,7 @@ interface Form {
 const PROMPT_TOKENS = 32;
 const ROUNDS = 7;
 
-/** Records with members of every kind. No answer reaches the end of the array. */
+/** A schema of records with members of every kind. No answer reaches the end of the array. */
 const RECORDS = {
   type: "array",
   minItems: 500,
@@ -55,7 +55,10 @@ const RECORDS = {
   },
 };
 
-/** Only the first bracket is forced, so the ratio shows the cost of masks alone. */
+/**
+ * A schema whose answers have only one forced token, the first bracket. The ratio therefore shows the cost of masks
+ * alone.
+ */
 const VALUES = {
   type: "array",
   minItems: 500,
@@ -68,7 +71,7 @@ const VALUES = {
   },
 };
 
-/** Property names are forced; values have a few tokens each. */
+/** A schema whose answers have forced property names, and values of a few tokens each. */
 const HALF_GIVEN = {
   type: "array",
   minItems: 500,

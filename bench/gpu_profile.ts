@@ -26,8 +26,9 @@ export async function profileGpu(
 }
 
 /**
- * Sums the dispatches of one kind over all layers, and compares them with the time of copying their weights. One more
- * row is the CPU's recording of all dispatches. Largest gap first.
+ * Returns one row per kind of dispatch: its time in all layers together, and the time that copying its weights would
+ * take. A further row has the time in which the CPU records all dispatches. Rows with the largest difference come
+ * first.
  */
 export function gpuProfileRows({ recordMs, dispatches }: StepProfile, limits: MachineLimits): ProfileRow[] {
   const recording = { count: dispatches.length, ms: recordMs, floorMs: 0 };

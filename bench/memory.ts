@@ -14,7 +14,7 @@ interface Memory {
 
 /**
  * Throws MemoryError, as serving does, if the weights and the sequences of this size do not fit into free memory.
- * `settings` names what the size follows from, and how to make it smaller.
+ * `settings` names the settings that decide the size, for the error's advice.
  */
 export function checkMemory(
   plan: Plan,

@@ -43,7 +43,7 @@ export async function profile(
   return { sample, ms: await backend.profile(plan), wallMs };
 }
 
-/** Returns each op's time and its floor, largest gap first. */
+/** Returns each op's time and the lower bound of its time. Ops with the largest difference come first. */
 export function profileRows(
   { sample: { work, sequences, steps }, ms, wallMs }: Profile,
   plan: Plan,

@@ -1,8 +1,8 @@
 /**
  * Computes how a step would scale to more threads than this machine has. Each op's work is cut into runs of items as
  * the kernels do it (rust-kernels/src/executor/work.rs, kernels/tiles.rs, ops/), and the thread that is free first
- * takes the next run. Work that every thread repeats and barriers are included. Shared memory bandwidth, caches,
- * falling clock rates, sockets and other programs are not.
+ * takes the next run. The computed time includes barriers, and work that every thread repeats. It does not include
+ * the effects of shared memory bandwidth, caches, falling clock rates, sockets and other programs.
  */
 import { readPlan } from "../engine/architectures/registry.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";

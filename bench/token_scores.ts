@@ -1,4 +1,7 @@
-/** The arithmetic of perplexity and KL divergence, with llama.cpp's definitions, so that figures compare. */
+/**
+ * The arithmetic of perplexity and KL divergence. The definitions are llama.cpp's, so figures of both programs can be
+ * compared.
+ */
 
 /** A model's score for one token of a text. */
 export interface TokenScore {
@@ -28,7 +31,7 @@ export interface Divergence {
   /** ln(perplexity / the reference's perplexity). */
   readonly logRatio: Estimate;
   readonly divergence: Estimate;
-  /** Percentages of the tokens, and the divergence that they have at most: 0 has the minimum, 100 the maximum. */
+  /** The divergence at each percentile: at 0 the minimum of all tokens, at 100 the maximum. */
   readonly percentiles: readonly (readonly [percent: number, divergence: number])[];
   /** Share of the tokens for which both models have the same most probable token. */
   readonly sameTop: Estimate;

@@ -22,7 +22,7 @@ Example:
 interface Command {
   readonly summary: string;
   readonly load: () => Promise<(args: readonly string[]) => Promise<number>>;
-  /** Has verbs, and prints its help without one. */
+  /** Whether the command has verbs, and prints its help if no verb is given. */
   readonly hasVerbs?: boolean;
 }
 

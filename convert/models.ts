@@ -56,7 +56,7 @@ export interface ConvertedModel {
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
   readonly tensors: readonly OutputTensor[];
-  /** Number of omitted tensors per model part. */
+  /** Number of tensors that were left out, by the part of the model that they belong to. */
   readonly leftOut: Readonly<Record<string, number>>;
 }
 

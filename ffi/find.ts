@@ -20,7 +20,7 @@ export type Problem =
   | "other version"
   | Shortage;
 
-/** What was lacking, and may be there again later. */
+/** A resource that was missing, and that may be available again later. */
 type Shortage = keyof typeof SHORTAGES;
 
 const SHORTAGES = {

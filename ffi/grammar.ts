@@ -22,7 +22,7 @@ const SYMBOLS = {
   compy_grammar_free: { parameters, result: "i32" },
 } as const;
 
-/** The message of a library that may start no compiler now (rust-grammar/src/compile.rs). */
+/** The library's message when it cannot start another compiler at this moment (rust-grammar/src/compile.rs). */
 export const BUSY = "Too many slow constraints are still being compiled";
 
 /** An error with the library's message. */

@@ -19,7 +19,7 @@ export type PullEvent =
     readonly source: string;
     readonly files: readonly string[];
     readonly bytes: number;
-    /** Hash of the first piece, where the hub gives it. */
+    /** Hash of the first piece, if the hub states it. */
     readonly sha256: string | undefined;
     /** Bytes of these that were already here. */
     readonly kept: number;

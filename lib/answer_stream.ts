@@ -3,8 +3,8 @@ import { toCompyError } from "./errors.ts";
 /** Computes an answer: emits its parts and returns the complete answer. */
 export type AnswerSource<Part, Answer> = (
   /**
-   * Aborted when the caller leaves: the source then returns the answer so far. If the caller's own signal
-   * aborted, it throws that reason.
+   * Aborted when the caller leaves the iteration: the source then returns the answer so far. If the caller's own
+   * signal was aborted, the source throws that signal's reason.
    */
   signal: AbortSignal,
   emit: (part: Part) => void,

@@ -181,7 +181,7 @@ async function measureOffered(options: EngineLoadOptions): Promise<MeasuredModel
         cause: error,
       });
     }
-    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // in words
+    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // explains the system's code
   });
 }
 

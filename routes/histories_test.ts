@@ -7,7 +7,10 @@ import { withServer } from "./testing_server.ts";
 
 const ASK = { role: "user", content: "Time?" };
 
-/** Posts each request whole, streamed and as a batch line; asserts that the model reads `expected` each time. */
+/**
+ * Sends each request without a stream, with a stream, and as a batch line. Asserts that the model reads `expected`
+ * each time.
+ */
 async function reads(path: string, requests: readonly (object | string)[], expected: unknown): Promise<void> {
   await withServer({}, async ({ engine, post }) => {
     for (const request of requests) {

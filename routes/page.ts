@@ -32,7 +32,7 @@ const headers = secureHeaders({
     formAction: ["'none'"],
     frameAncestors: ["'none'"],
     requireTrustedTypesFor: ["'script'"],
-    // The page's policy of this name gives one address: that of its worker.
+    // The page's Trusted Types policy of this name creates only one script address: that of its worker.
     trustedTypes: ["compy"],
   },
   xFrameOptions: "DENY",

@@ -5,7 +5,7 @@ import { execute } from "./execute.ts";
 import { FakeEngine } from "./testing.ts";
 import { withServer } from "./testing_server.ts";
 
-/* Every parameter is honoured, refused by name, ignored by the table, or warned of. */
+/* The server applies every parameter, refuses it by name, ignores it as the table says, or warns about it. */
 
 const schema = { type: "object" };
 const messages = [{ role: "user", content: "Hi" }];

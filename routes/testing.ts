@@ -115,7 +115,7 @@ export class FakeEngine implements Engine {
   readonly #options:
     & Required<Omit<FakeEngineOptions, "trainedContext" | "failure" | "infill" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
-  /** The sender of every checked constraint, in order. */
+  /** The tenant and priority of every checked constraint, in order. */
   readonly checks: (Sender | undefined)[] = [];
   /** Every embedding request, in order. */
   readonly embeds: EmbedRequest[] = [];

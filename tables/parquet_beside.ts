@@ -23,8 +23,8 @@ const COPY_BYTES = 1024 * 1024;
 const END_BYTES = 8;
 
 /**
- * Error of rows that were not run. The output copies whole row groups, so a group with answered rows may have
- * some.
+ * Error of rows that were not run. The output copies whole row groups, so a row group may have answered rows and rows
+ * that were not run.
  */
 const NOT_ASKED = "Not run yet: the run had a limit";
 

@@ -60,6 +60,6 @@ export async function withFolder(test: (folder: string) => Promise<void>): Promi
   }
 }
 
-/** Whether `script` is installed, which runs a command on a pseudoterminal. */
+/** Whether the program `script` is installed. It runs a command on a pseudoterminal. */
 export const hasScript = await new Deno.Command("script", { args: ["--version"] }).output()
   .then(({ success }) => success, () => false);

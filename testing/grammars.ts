@@ -27,7 +27,7 @@ export class FakeGrammars implements Grammars {
   /** Number of open matchers. */
   open = 0;
   closed = false;
-  /** Who asked for each constraint. */
+  /** The tenant and priority that asked for each constraint. */
   readonly askers: (Asker | undefined)[] = [];
   /** The number of masks in each call of `masks`. */
   readonly batches: number[] = [];

@@ -31,9 +31,8 @@ export interface NamedFiles {
 }
 
 /**
- * Returns the files that a command names. A pipe cannot be read again after a stop, and the input is part of
- * the job's record. So piped input is stored in a file with the job's name. Throws if that file already holds
- * other input.
+ * Returns the files that a command names. A resumed job reads its input again, and a pipe cannot be read again. So
+ * piped input is stored in a file with the job's name. Throws if that file already holds other input.
  */
 export async function namedFiles(
   { values, json, operand }: GivenFiles,

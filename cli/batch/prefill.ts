@@ -12,7 +12,10 @@ import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
 /** The job setting that records where prefilled prompts are stored. */
 const KEPT_IN = "prompts kept in";
-/** Prompts of a stopped job are kept this long for the job's next run; later prompts do not replace them. */
+/**
+ * Time for which a stopped job's prompts stay in the folder, so that the job can resume. Other prompts do not
+ * displace them.
+ */
 const KEEP_MS = 24 * 3600_000;
 /** Fields that ask for generated tokens or for more than one answer. */
 const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
@@ -90,7 +93,7 @@ export function readsAhead(settings: ModelIdentity | undefined): boolean {
 }
 
 /**
- * Returns the engine options and the world for a job that prefills prompts. Throws if the folder is not given
+ * Returns the engine options and the dependencies of a job that prefills prompts. Throws if the folder is not given
  * or is in use.
  */
 export async function readAhead(engine: EngineOptions, world: BatchWorld) {
@@ -110,7 +113,7 @@ export async function readAhead(engine: EngineOptions, world: BatchWorld) {
   };
 }
 
-/** Returns a world whose requests are only prefilled. */
+/** Returns the dependencies of a job that only prefills its requests. */
 function reading(world: BatchWorld, folder: string): BatchWorld {
   return {
     ...world,

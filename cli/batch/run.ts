@@ -12,10 +12,10 @@ import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, count, flagOf, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-/** Enough for several workers and their queued lines. */
+/** Default number of lines in flight with --nats: enough for several workers and their queued lines. */
 const NATS_PARALLEL = { default: 256, max: 65_536 };
 
-/** Larger than the number of lines that a file may have. */
+/** Maximum of --limit, which is larger than the number of lines that a file may have. */
 const MAX_LIMIT = 100_000_000;
 
 const OPTIONS = {

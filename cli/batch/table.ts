@@ -94,8 +94,8 @@ const JSONL: JobShape = { isTable: false, openInput: openJsonLines };
 
 /**
  * Returns the job that the options describe for this input. A check has no output, so it needs no output
- * format. `recorded` holds the options of a job that has begun. They stay in force, and options that differ
- * become a revision.
+ * format. `recorded` holds the options of a job that has begun. They still apply, and different options become a
+ * revision of the job's requests.
  */
 export async function jobShape(
   values: TableValues,

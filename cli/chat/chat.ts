@@ -140,7 +140,7 @@ class TerminalScreen implements Screen {
   #wrap = new WordWrap(columns);
   #isAside = false;
 
-  /** A pipe receives only answers, and these unchanged. */
+  /** A pipe receives only the answers, without changes. */
   constructor(private readonly isTerminal: boolean, private readonly raw: boolean) {}
 
   text(text: string): void {
@@ -166,7 +166,7 @@ class TerminalScreen implements Screen {
     out(shown, { dimmed: isAside, raw: this.raw });
   }
 
-  /** Shows the word that waits for its end. */
+  /** Shows the last word, which was held back until it was complete. */
   #flush(): void {
     out(this.#wrap.end(), { dimmed: this.#isAside, raw: this.raw });
   }

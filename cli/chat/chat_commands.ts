@@ -1,7 +1,7 @@
 import { helpEntry } from "../shared/settings.ts";
 import { SETTING_NAMES } from "./chat_settings.ts";
 
-/** This mark begins and ends a message of several lines. */
+/** The line that begins and ends a message of several lines. */
 export const FENCE = '"""';
 
 /** A command of the conversation. */

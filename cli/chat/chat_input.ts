@@ -62,7 +62,7 @@ export class TerminalLines implements InputLines {
     return promise;
   }
 
-  /** Ends a read() in progress as at the end of the input. */
+  /** Ends a running read(), which then returns as at the end of the input. */
   close(): void {
     this.#close();
   }
@@ -82,7 +82,7 @@ export class PipedLines implements InputLines {
     return done ? { type: "end" } : { type: "text", text: value };
   }
 
-  /** Ends a read() in progress, even if the writer has not closed the pipe. */
+  /** Ends a running read(), even if the writer has not closed the pipe. */
   close(): void {
     this.#closed.resolve({ done: true, value: undefined });
   }

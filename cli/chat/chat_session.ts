@@ -58,7 +58,7 @@ export class ChatSession {
 
   /** Runs until the user leaves or leave() is called. Returns whether every message was answered. */
   async run(lines: InputLines): Promise<boolean> {
-    // Ctrl-C that stopped an answer is the first of two.
+    // If Ctrl-C stopped an answer, it counts as the first of the two that end the chat.
     let [interrupted, good] = [this.#interruptedAt !== undefined, true];
     while (!this.#leaving) {
       const input = await readMessage(lines);

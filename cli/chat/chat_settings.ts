@@ -12,7 +12,7 @@ import { checked } from "../shared/read_settings.ts";
 import { count, type Setting } from "../shared/settings.ts";
 import { isObject } from "../../lib/model.ts";
 
-/** The word that takes the place of a value to reset a setting. */
+/** The word that users write in place of a value to reset a setting. */
 const DEFAULT = "default";
 
 /** One setting of the conversation. */
@@ -146,7 +146,7 @@ export class ChatSettings {
     return `${this.#line(known)}  ${help}\n  It must be ${rule}; without /set and options: ${usual}\n`;
   }
 
-  /** Returns the current values, one per line; only those that differ from the usual ones if `isShort`. */
+  /** Returns the current values, one per line. With `isShort`, only values that differ from the defaults. */
   list(isShort = false): string {
     const names = isShort ? SETTING_NAMES.filter((name) => this.#value(name) !== undefined) : SETTING_NAMES;
     return names.map((name) => `  ${this.#line(name)}`).join("");

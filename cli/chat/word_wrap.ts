@@ -5,7 +5,7 @@ const WIDE =
   /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}|\ufe0f/u;
 const NO_CELL = /^[\p{Mn}\p{Me}\p{Cf}]+$/u;
 const ASCII = /^[\x20-\x7e]*$/;
-/** A line does not begin with the first, and does not end with the second. */
+/** Characters with which a line must not begin, and characters with which a line must not end. */
 const CLOSING = /^[\p{Pe}\p{Pf}\p{Po}ー々]/u;
 const OPENING = /[\p{Ps}\p{Pi}]$/u;
 /** The beginning of a Markdown code block. */
@@ -51,7 +51,7 @@ export class WordWrap {
   #column = 0;
   /** White space that is shown before the next word, or dropped at a wrap. */
   #space = "";
-  /** The end of the text so far; more text may continue its last word. */
+  /** The last word of the text so far, which more text may continue. */
   #held = "";
   /** Whether the beginning of the held word is shown already. */
   #hasBegun = false;
@@ -76,7 +76,7 @@ export class WordWrap {
     return shown;
   }
 
-  /** Returns the text that still waits. */
+  /** Returns the text that is still held back. */
   end(): string {
     const shown = this.#held === "" ? this.#space : this.#place(this.#held);
     this.#column += this.#held === "" ? this.#spaceCells() : 0;

@@ -16,7 +16,7 @@ export function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE)
   ].join("; ");
 }
 
-/** Returns the context, and why it is not larger. */
+/** Returns a text about the context window: its length, and why it is not longer. */
 function describeContext({ engine: { model }, cut }: LoadedEngine): string {
   const { contextLength, trainedContext } = model;
   const context = `${contextLength} tokens of context`;

@@ -18,8 +18,9 @@ export interface ErrorLogOptions {
 }
 
 /**
- * Returns a function that reports errors to the operator: one line for a cause such as a full disk, where a stack would
- * not help and many requests fail, and the stack of an unexpected error. While the same occurs again, a line a minute says how often.
+ * Returns a function that reports errors to the operator. A cause such as a full disk, which fails many requests,
+ * gets one line without a stack. An unexpected error gets its stack. While the same error repeats, one line a minute
+ * says how often.
  */
 export function errorLog(
   { write = err, later = inAMinute }: ErrorLogOptions = {},
@@ -60,7 +61,7 @@ function inAMinute(work: () => void): void {
   Deno.unrefTimer(setTimeout(work, MINUTE_MS));
 }
 
-/** `line` is the error in one line; `text` is its stack, if that helps. */
+/** `line` is the error in one line; `text` has its stack, if the stack helps the operator. */
 function described(error: unknown): { key: string; line: string; text?: string } {
   if (!(error instanceof Error)) return { key: `${error}`, line: `${error}` };
   const line = `Error: ${worded(error, asFlags)}`;

@@ -41,7 +41,7 @@ Deno.test("error log: writes one line without a stack per cause, then how often 
     `1 more in the last minute, the last one: Error: Batch 1000 pauses (${full})\n`,
   ]);
   assertEquals(passMinute(), []);
-  report(caused(1001, "ENOSPC")); // after a quiet minute it is news again
+  report(caused(1001, "ENOSPC")); // after a minute without this error it is reported as new
   assertEquals(written(), [`Error: Batch 1001 pauses (${full})\n`]);
 });
 

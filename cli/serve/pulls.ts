@@ -35,13 +35,13 @@ const STATUS: Partial<Record<PullErrorCode, number>> = {
   PULL_DISK: 507,
 };
 
-/** How the hub is reached. Tests replace its pace. */
+/** How to reach the hub. Tests replace the delays between attempts. */
 export type HubOptions = Pick<PullOptions, "endpoint" | "pace" | "freeMemory" | "freeSpace">;
 
 /** Downloads into one folder of models. */
 export class Pulls implements ModelPulls {
   readonly #downloads = new Map<string, Download>();
-  /** Names by which models were pulled, by the models' ids. */
+  /** By a model's id: the names by which clients have pulled it. */
   readonly #names = new Map<string, Set<string>>();
 
   private constructor(
@@ -66,7 +66,7 @@ export class Pulls implements ModelPulls {
 
   async *pull(name: string, signal: AbortSignal): AsyncGenerator<PullRow> {
     const source = sourceOf(name);
-    // A download that its requests have left ends before the next one of the same model begins.
+    // If all clients of a download have disconnected, it must end before the next download of the same model begins.
     for (let last = this.#downloads.get(source); last?.isStopping; last = this.#downloads.get(source)) {
       await last.ended;
     }
@@ -119,7 +119,7 @@ export class Pulls implements ModelPulls {
     this.#names.set(id, new Set([...this.namesOf(id), ...names].filter((name) => name !== id)));
   }
 
-  /** Advice for the command line and the folder's path are left out. */
+  /** Returns the error for the client, without advice for the command line and without the folder's path. */
   #failure(error: unknown): unknown {
     if (!(error instanceof PullError)) return error;
     const { code, message } = error;
@@ -136,7 +136,7 @@ export async function checkPulls(folder: string, endpoint: string | undefined): 
   const write = (await Deno.permissions.query({ name: "write", path: folder })).state === "granted";
   if (net && write) return;
   const what = net ? `write to "${folder}"` : "reach the hub";
-  // The flag replaces the folders of the task, so it repeats the one of files and batches.
+  // The flag replaces the task's folders, so it must repeat the folder of files and batches.
   const flags = `--allow-net${write ? "" : ` --allow-write=.compy,${quoted(folder)}`}`;
   throw new Error(
     `Cannot download models for requests: this task may not ${what}. Allow it: ` +
@@ -215,7 +215,7 @@ class Download {
   }
 }
 
-/** Waits for the next line of progress, or for one of the promises. */
+/** Waits until it is time for the next line of progress, or until one of the promises resolves. */
 async function pause(others: readonly Promise<void>[]): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, ROW_MS);

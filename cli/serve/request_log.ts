@@ -36,7 +36,7 @@ export class RequestLog {
   readonly #options: Required<RequestLogOptions>;
   #sink: Sink | undefined;
   #waiting: string[] = [];
-  /** The lines that are being written, ahead of the waiting ones. */
+  /** The lines that are being written. The waiting lines follow them. */
   #batch = new Uint8Array();
   /** Characters of lines that are not yet written. */
   #unwritten = 0;

@@ -27,8 +27,8 @@ export function escapedLines(text: string): string {
 }
 
 /**
- * Returns a message for standard error. A further line stays one only if it is indented, because it then cannot
- * pass for another message; other line ends are escaped.
+ * Returns a message for standard error. A line end is kept only if the next line is indented, because an indented
+ * line cannot look like another message. Other line ends are escaped.
  */
 export function escapedMessage(text: string): string {
   return text.split(/\n(?= {2})/).map(escaped).join("\n");

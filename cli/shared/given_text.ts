@@ -1,4 +1,4 @@
-/** Reads the text for a command from standard input, from files and from a word. */
+/** Reads the text for a command from standard input, from files and from the command line. */
 import { fstatSync } from "node:fs";
 import { concat } from "@std/bytes/concat.js";
 import { explained } from "../../lib/system_errors.ts";

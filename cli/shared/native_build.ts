@@ -109,7 +109,7 @@ export class BackgroundBuild {
     this.#end();
   }
 
-  /** Ends the shell, which ends the rest of its process group. */
+  /** Ends the shell, which then ends all other processes of its group. */
   #end(): void {
     this.#hasEnded = true;
     this.#report.stop();

@@ -2,7 +2,7 @@ import type { Settings, Words } from "../../engine/api/errors.ts";
 import { messageOf } from "../../lib/system_errors.ts";
 import { flagOf } from "./settings.ts";
 
-/** Flags whose names differ from the library's option. */
+/** Flags whose names differ from the names of the library's options. */
 const FLAGS: Readonly<Partial<Record<keyof Settings, string>>> = {
   promptCache: "--cache-disk",
   library: "--library or COMPY_LIBRARY",

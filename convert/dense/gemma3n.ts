@@ -12,7 +12,7 @@ import type { TensorList } from "../tensor_list.ts";
 const STREAMS = 4;
 /** Layers per period, where config.json does not list the layers. The last layer of a period has no window. */
 const PERIOD = 5;
-/** Default number of leading layers that cut their gates, and the part that they cut. */
+/** Default number of leading layers with sparse gates, and the share of gates that they set to zero. */
 const SPARSE = { layers: 10, part: 0.95 };
 /** Rotary base of layers with a window, where config.json does not say. */
 const LOCAL_BASE = 10_000;
@@ -153,8 +153,8 @@ function entriesOf(
 }
 
 /**
- * Returns for each layer how many standard deviations above the mean its gates are cut. config.json has the share of
- * gates that is cut.
+ * Returns for each layer how many standard deviations above the mean a gate must be to pass. config.json states the
+ * share of gates that do not pass.
  */
 function readCuts(config: Fields, layers: number): number[] {
   const name = "activation_sparsity_pattern";

@@ -59,8 +59,8 @@ const LING = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\
   "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
 
 /**
- * GGUF's pre-tokenizer names by expression; several expressions are joined by line breaks. `whole` applies if a word
- * that equals a token becomes that token, `merged` if words are always merged.
+ * GGUF's pre-tokenizer names by expression; several expressions are joined by line breaks. `whole` is the name if a
+ * word that equals a token becomes this token. `merged` is the name if every word is built by merges.
  */
 const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly merged?: string }> = new Map([
   [`${CONTRACTIONS}${LETTERS}|\\p{N}${SIGNS}${REST}`, { merged: "qwen2" }],

@@ -6,7 +6,10 @@ const LEAST_STACK = 2 * 2 ** 20;
 /** V8 reserves this much address space before it runs any program. */
 const RESERVED = 34e9;
 
-/** Checks the limits of `ulimit` that can end the process without a message. A child that reads the file has the same. */
+/**
+ * Checks the limits of `ulimit` that can end the process without a message. A child process reads them, because it
+ * has the same limits.
+ */
 export async function checkLimits(world: Pick<World, "readText">): Promise<Finding> {
   const text = await world.readText("/proc/self/limits");
   if (text === undefined) return { status: "ok", found: "the limits of this process cannot be known here" };

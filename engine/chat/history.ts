@@ -41,9 +41,10 @@ interface GivenCall {
 }
 
 /**
- * Completes calls and results of earlier turns. A call without an id gets one, and a result without an id belongs to the
- * first open call of its tool, or to the first open call. The ids are deterministic, so that prompts share prefixes.
- * Missing arguments become {}, and an empty content beside calls becomes null.
+ * Completes calls and results of earlier turns. A call without an id gets one. A result without an id belongs to the
+ * first call of its tool that has no result yet, or else to the first call without a result. The ids are
+ * deterministic, so that prompts share prefixes. Missing arguments become {}, and an empty content beside calls
+ * becomes null.
  */
 export function completed(messages: readonly ChatMessage[]): ChatMessage[] {
   let count = 0;

@@ -91,7 +91,7 @@ Deno.test("preemption: preempts the newest batch request first, then the newest 
   await engine.close();
 });
 
-/** Runs two requests in a pool with memory for one and a half, until the later one is preempted. */
+/** Runs two requests in a pool with memory for one and a half requests, until the later request is preempted. */
 async function withOnePreempted(
   limits: Parameters<typeof startEngine>[0] = {},
   change: Partial<GenerateRequest> = {},

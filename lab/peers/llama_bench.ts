@@ -71,7 +71,10 @@ export function parseBatched(text: string): BatchedRow[] {
   }));
 }
 
-/** The last row of each setting counts. The first row, of one sequence, warms up if the setting comes again. */
+/**
+ * The last row of each setting counts. If the setting of the first row, one sequence, comes again, the first row was
+ * only a warm-up.
+ */
 function fromBatched(rows: readonly BatchedRow[], { sequences }: Work): PeerRow[] {
   const of = (n: number) => {
     const row = rows.findLast((row) => row.sequences === n);

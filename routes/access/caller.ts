@@ -9,8 +9,9 @@ export interface KeyLimits {
 }
 
 /**
- * What a millisecond of the server's own work costs, in tokens. A text of 100,000 tokens takes about 50 ms, so its work
- * costs 500 more; a key of 100,000 tokens a minute can use a sixth of the time that all requests share.
+ * Tokens that a millisecond of work outside the model costs a key. Tokenizing a text of 100,000 tokens takes about 50
+ * ms and so costs 500 tokens more. A key with 100,000 tokens a minute can use a sixth of the time that all requests
+ * share.
  */
 const TOKENS_PER_MS = 10;
 
@@ -73,7 +74,7 @@ export class Allowance {
     };
   }
 
-  /** Throws ApiError 429 while no tokens are left. */
+  /** Throws ApiError 429 while the key has no tokens left. */
   check(now = performance.now()): void {
     const { tokensPerMinute } = this.#limits;
     this.#refill(now);
@@ -85,7 +86,7 @@ export class Allowance {
     );
   }
 
-  /** Uses up tokens for long work on a request that is not the model's. */
+  /** Charges the key tokens for long work on a request outside the model. */
   work(ms: number): void {
     this.take(ms * TOKENS_PER_MS);
   }

@@ -10,12 +10,12 @@ import type { Sink } from "../core/upload.ts";
 import { messagesRequest } from "./request.ts";
 import { RequestSplitter } from "./request_splitter.ts";
 
-/* The body that creates a batch of messages, turned into the lines of a batch file. */
+/* Turns the body that creates a batch of messages into the lines of a batch file. */
 
 export const MAX_REQUESTS = 100_000;
-/** As at Anthropic. */
+/** The same limit as Anthropic's. */
 const MAX_BODY_BYTES = 256 * 2 ** 20;
-/** A chunk of small requests takes longer than one turn of the event loop should. */
+/** Requests per turn of the event loop: a whole chunk of small requests would take too long for one turn. */
 const LONGEST_TURN_MS = 8;
 
 const customId = z.string().regex(/^[a-zA-Z0-9_-]{1,64}$/, "must have 1 to 64 letters, digits, _ and -");
@@ -25,16 +25,16 @@ export const batchRequests = z.object({
 }).openapi("MessageBatchRequest");
 
 /**
- * The part of a request that is checked on arrival. The batch answers wrong params with an error, as
- * Anthropic does.
+ * The fields of a request that are checked when it arrives. Wrong `params` become an error in the batch's results, as
+ * at Anthropic.
  */
 const entry = z.object({ custom_id: customId, params: z.looseObject({}) });
 
 const encoder = new TextEncoder();
 
 /**
- * Writes a line for each request of the body while it arrives. `hold` counts the bytes of a request that has not ended.
- * Returns the number of lines. Throws ApiError.
+ * Writes a line for each request of the body while the body arrives. `hold` counts the bytes of a request that has
+ * not arrived completely. Returns the number of lines. Throws ApiError.
  */
 export async function writeBatchLines(
   request: Request,
@@ -69,7 +69,7 @@ export async function writeBatchLines(
   return splitter.count;
 }
 
-/** Returns the next request as a line. `places`: positions of the earlier ones by custom_id. */
+/** Returns the next request as a line. `places`: positions of the earlier requests by custom_id. */
 function lineOf(bytes: Uint8Array, places: Map<string, number>): Uint8Array {
   const at = places.size;
   let request: z.output<typeof entry>;

@@ -214,7 +214,7 @@ const remove = endpoint({
 
 export const messageBatches = [create, list, one, cancel, results, remove];
 
-/** Returns the id. Throws ServiceError for a batch that was made otherwise. */
+/** Returns the batch's id. Throws ServiceError for a batch of another API. */
 function idOf({ id }: z.output<typeof params>): string {
   if (id.startsWith(PREFIX)) return id;
   throw new ServiceError("batch_not_found", `There is no batch ${JSON.stringify(id.slice(0, 100))} here`);
@@ -239,7 +239,7 @@ function batchBody(record: BatchRecord): z.output<typeof batch> {
   };
 }
 
-/** While a batch ends early, requests without an answer cannot be told from failed ones yet. */
+/** While a batch ends early, the server cannot yet distinguish requests without an answer from failed ones. */
 function countsOf(record: BatchRecord) {
   const { counts: { total, completed, failed }, status, ending, unanswered = 0 } = record;
   const lost = status === "failed" ? total - completed : failed - unanswered;

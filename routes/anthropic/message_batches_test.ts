@@ -68,7 +68,7 @@ Deno.test("message batches: answer every request as /v1/messages does, and bad o
       assertEquals(batch.request_counts, { ...counts, succeeded: 2, errored: 3 });
       assert(batch.ended_at! >= batch.created_at && batch.results_url !== null);
 
-      // More than may be downloaded at once: each one that ends early makes room.
+      // More downloads than may run at once: each download that ends early frees its place.
       for (let i = 0; i < 20; i++) {
         const url = `${client.baseURL}${batch.results_url}`;
         const head = await fetch(url, { method: "HEAD" });
@@ -255,7 +255,7 @@ Deno.test("message batches: requests that do not end share the memory of all bod
   const start = `{"requests":[{"custom_id":"a","params":{"x":"${"a".repeat(60 * 1024)}`;
   await inDataFolder((path) =>
     withMessageBatches(path, { limits: { bodiesBytes: 140 * 1024, bodiesMs: 20 } }, async (_, { base }) => {
-      // What the first ones held is free again for the others.
+      // The memory of the first requests is free again for the others.
       for (let round = 0; round < 2; round++) {
         const cut = new AbortController();
         const statuses: (number | undefined)[] = [];

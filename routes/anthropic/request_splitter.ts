@@ -24,12 +24,12 @@ export class RequestSplitter {
   #depth = 0;
   #isText = false;
   #isEscaped = false;
-  /** The value at depth 2 is an array. */
+  /** Whether the value at depth 2 is an array. */
   #isInArray = false;
   #isInRequest = false;
   #request: Uint8Array[] = [];
   #requestBytes = 0;
-  /** The body, with a zero in place of each request, and without spaces. */
+  /** The body without spaces, and with a zero in place of each request. */
   readonly #frame: number[] = [];
 
   constructor(private readonly limits: SplitterLimits) {}

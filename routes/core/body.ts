@@ -8,7 +8,7 @@ import { paced } from "./paced.ts";
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
 
 const JSON_TYPE = /^(?:(?:application|text)\/(?:[\w.-]+\+)?json|text\/plain)?$/;
-/** curl's type for `--data`. */
+/** The content type that curl sends with `--data`. */
 const FORM_TYPE = "application/x-www-form-urlencoded";
 const OPEN_BRACE = 0x7b;
 
@@ -61,9 +61,9 @@ function notJson(request: Request): ApiError {
 }
 
 /**
- * Yields the body as it arrives. `allowedMs` returns the time in which all must arrive, given the bytes so far. Counts
- * the received bytes whatever content-length says: chunked bodies have none. Takes them from `hold`, if the caller keeps
- * the whole body. Throws ApiError.
+ * Yields the body as it arrives. `allowedMs` returns the time in which the whole body must arrive, given the bytes so
+ * far. Counts received bytes, because content-length may be false, and chunked bodies have none. If the caller keeps
+ * the whole body, the bytes are taken from the budget `hold`. Throws ApiError.
  */
 export async function* bodyChunks(
   request: Request,
@@ -96,7 +96,7 @@ export async function* bodyChunks(
   }
 }
 
-/** Throws ApiError when the work has not ended `allowedMs` after `began`. */
+/** Throws ApiError if the work has not ended within `allowedMs` of `began`. */
 async function inTime<T>(work: Promise<T>, began: number, allowedMs: number): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const leftMs = Math.max(0, began + allowedMs - performance.now());

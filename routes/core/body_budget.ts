@@ -2,7 +2,7 @@ import { ApiError } from "./errors.ts";
 
 /** Bodies up to this size need no budget: the limit of connections bounds them. */
 const SMALL = 16 * 2 ** 10;
-/** Part of the budget that one sender may use. */
+/** Share of the budget that one sender may use. */
 const SHARE = 0.5;
 const RETRY_SECONDS = 2;
 
@@ -12,22 +12,22 @@ interface Wait {
   readonly start: () => void;
 }
 
-/** Bytes that one body takes from the budget. */
+/** The bytes that one body has taken from the budget. */
 export interface BodyHold {
   /** Takes more bytes, before they are read. Throws ApiError if too few become free in time. */
   take(bytes: number): Promise<void>;
-  /** Gives all bytes back. */
+  /** Returns all bytes of the body to the budget. */
   release(): void;
 }
 
 /**
- * Bounds the memory of all request bodies that are arriving, together and for each sender. Bodies that do not end
- * would otherwise fill the memory. A body waits up to `waitMs` for its part.
+ * Bounds the memory of all request bodies that are arriving, in total and per sender. Otherwise bodies that never end
+ * could fill the memory. A body waits up to `waitMs` for its bytes.
  */
 export class BodyBudget {
   readonly #held = new Map<string, number>();
   #all = 0;
-  /** In order of arrival. */
+  /** Waiting bodies, in order of arrival. */
   readonly #waiting = new Set<Wait>();
 
   constructor(private readonly bytes: number, private readonly waitMs: number) {}
@@ -70,7 +70,7 @@ export class BodyBudget {
     }
   }
 
-  /** Lets the waiting bodies in that fit now. Their bytes count at once. */
+  /** Admits the waiting bodies that fit now, and counts their bytes at once. */
   #wake(): void {
     for (const wait of this.#waiting) {
       if (!this.#fits(wait.sender, wait.bytes)) continue;

@@ -46,7 +46,7 @@ Deno.test("body budget: small bodies always pass, and parts of a growing body co
   assertEquals(budget.held, 0);
 });
 
-/** Starts a request whose body never ends. Returns its answer, and a function that cuts it. */
+/** Starts a request whose body never ends. Returns its answer, and a function that closes the connection. */
 function unfinished(app: ReturnType<typeof createApp>, key: string, announced: number | undefined) {
   let cut = () => {};
   const body = new ReadableStream<Uint8Array>({

@@ -37,9 +37,9 @@ export interface Lifecycle {
 export interface ConnectionLimits {
   /** Largest request body. */
   readonly bodyBytes: number;
-  /** Bodies that are arriving, together; one sender may use half. Small bodies do not count. */
+  /** Maximum bytes of all bodies that are arriving. One sender may use half of them. Small bodies do not count. */
   readonly bodiesBytes: number;
-  /** Time for which a body waits for its part of `bodiesBytes`. */
+  /** Maximum time that a body waits for its bytes of `bodiesBytes`. */
   readonly bodiesMs: number;
   /** Largest uploaded file. */
   readonly uploadBytes: number;
@@ -76,7 +76,7 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
   keepAliveMs: 15_000,
 };
 
-/** A stage of a download, in Ollama's fields. */
+/** The progress of a download, with the names of Ollama's fields. */
 export interface PullRow {
   readonly status: string;
   readonly digest?: string;
@@ -88,8 +88,8 @@ export interface PullRow {
 /** Downloads models for requests. */
 export interface ModelPulls {
   /**
-   * Downloads the model of this name. Requests for the same model share a download, which stops when all of them have
-   * left. Throws ApiError, and the signal's reason.
+   * Downloads the model of this name. Requests for the same model share one download, which stops when all their
+   * clients have disconnected. Throws ApiError, or the signal's reason.
    */
   pull(name: string, signal: AbortSignal): AsyncGenerator<PullRow>;
 }

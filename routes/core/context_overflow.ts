@@ -11,8 +11,8 @@ interface Figures {
 }
 
 /**
- * The refusal of a prompt that does not fit. Agents shorten their history when they recognize their API's
- * wording, so each API has its own. The message has OpenAI's wording.
+ * The error for a prompt that exceeds the context window. Agents shorten their history if they recognize the words of
+ * their API's error, so each API has its own words. This message has OpenAI's.
  */
 export class ContextOverflow extends ApiError {
   /** Tokens that the request needs at least. An answer needs one. */

@@ -28,7 +28,7 @@ export interface Incoming<Params, Query, Body> {
   readonly account: Account;
   /** Owner of the files and batches that the request can see: the caller. */
   readonly owner: string;
-  /** Counts the memory of a body that the handler reads itself. */
+  /** Counts the memory of the body if the handler itself reads it. */
   readonly hold: BodyHold;
 }
 
@@ -62,11 +62,11 @@ export interface EndpointSpec<P, Q, B, A> {
   /** Schema of a JSON body. */
   readonly body?: B;
   readonly example?: B extends Schema ? z.input<B> : unknown;
-  /** Returns sentences about parts of a body that the server ignores, for the client and the operator. */
+  /** Returns warnings for the client and the operator about parts of a body that the server ignores. */
   readonly warnings?: (body: Output<B>) => readonly string[];
   /** Schema of a form, which the handler reads itself. */
   readonly form?: Schema;
-  /** Schema of a JSON body that the handler reads itself, as it arrives. */
+  /** Schema of a JSON body that the handler itself reads while it arrives. */
   readonly streamed?: Schema;
   /** Schema of a JSON answer. */
   readonly answer?: A;
@@ -78,7 +78,7 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly answers: string;
   /** true for a GET that may load a model: pages of other sites must not trigger that. */
   readonly loads?: boolean;
-  /** Operations that take an id from this answer (OpenAPI's links). */
+  /** Operations that use an id of this answer (links in the OpenAPI document). */
   readonly leadsTo?: readonly string[];
   /** Refusals by status, besides those that follow from the method, the parameters and the body. */
   readonly refusals?: Readonly<Record<number, string>>;

@@ -43,7 +43,7 @@ interface ApiErrorOptions {
   headers?: Record<string, string>;
 }
 
-/** Words settings for clients. Clients cannot change them, but may ask the operator of the server. */
+/** Words settings in messages for clients. Clients cannot change a setting, but can ask the operator of the server. */
 export const asServerSettings: Words = (settings) => {
   const named = Object.entries(settings).map(([name, value]) =>
     value === undefined ? name : `${name}=${value}`
@@ -90,8 +90,8 @@ export const OPENAI_ERRORS: ErrorShape = {
 const RETRY_AFTER_SECONDS = "1";
 
 /**
- * The official clients read `x-should-retry` and retry twice. A failure that would repeat must not cost two
- * more prefills.
+ * The official clients retry a failed request twice, unless `x-should-retry` is false. If the failure would repeat,
+ * the retries would cost two more prefills.
  */
 const NO_RETRY = { "x-should-retry": "false" };
 

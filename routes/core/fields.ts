@@ -49,7 +49,7 @@ export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: numb
   }, inSlices(z.array(schema).min(min).max(max)));
 }
 
-/** Entries of an array that are checked between two offers to pause: up to about 1 ms. */
+/** Number of array entries that are checked before the work may pause; they take up to about 1 ms. */
 const ENTRIES_PER_OFFER = 16;
 
 /** Lets an array schema check long arrays in slices. */
@@ -77,7 +77,7 @@ function inSlices<Schema extends z.ZodType>(array: z.ZodArray<Schema>): z.ZodArr
     if (!Array.isArray(value) || value.length <= ENTRIES_PER_OFFER) return parse(payload, context);
     const result = finish(parsing({ value, issues: [] }));
     payload.value = result.value as never;
-    // The outcome is kept for later runs, so it must not change.
+    // The result is used again after a pause, so it must not change.
     payload.issues.push(...result.issues);
     return payload;
   };
@@ -143,7 +143,7 @@ function characters(value: string, units: number): number {
 
 const stopText = text(1, LIMITS.stopCharacters);
 
-/** Stop texts. The limits bound the cost per answer and per character, where llama-server takes any number of them. */
+/** Stop texts. The limits bound their cost per answer and per character; llama-server has no such limits. */
 export const stopTexts = boundedArray(stopText, 0, LIMITS.stopTexts).superRefine((texts, ctx) => {
   const all = texts.reduce((sum, { length }) => sum + length, 0);
   if (all <= LIMITS.allStopCharacters) return;
@@ -176,7 +176,7 @@ function* firstWrong(ids: readonly unknown[]): Paced<number> {
   return -1;
 }
 
-/** Token ids that are checked between two offers to pause. */
+/** Number of token ids that are checked before the work may pause. */
 const IDS_PER_OFFER = 1 << 14;
 
 /** Reports the first entry that is not a token id. `path` leads to the array. */
@@ -243,7 +243,7 @@ export function describeSampling({ doc, off, min = -Infinity, api }: SamplingSet
   return `${doc[0].toUpperCase()}${doc.slice(1)}${offs}`;
 }
 
-/** Returns the fields of a sampling setting: that of OpenAI's API, and llama-server's if it has another name. */
+/** Returns the fields of a sampling setting: its name in OpenAI's API, and llama-server's name if that is another. */
 function namesOf({ api, llamaServer }: SamplingSetting): string[] {
   return llamaServer === undefined ? [api.name] : [api.name, llamaServer];
 }

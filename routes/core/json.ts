@@ -11,7 +11,7 @@ export const JSON_LIMITS = {
   fields: 10_000,
 } as const;
 
-/** Bytes that are counted between two offers to pause: about 0.1 ms. */
+/** Number of bytes that are counted before the work may pause; they take about 0.1 ms. */
 const BYTES_PER_OFFER = 1 << 16;
 
 const QUOTE = 0x22;

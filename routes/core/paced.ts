@@ -1,17 +1,17 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { finish, withPauses, writeLargeJson } from "../../engine/mod.ts";
 
-/** The request whose work runs. */
+/** The request on which the server works. */
 interface Sender {
   /** Counts milliseconds of work against the sender's limits. */
   spent(ms: number): void;
-  /** Aborted when the client has left: its work does not go on. */
+  /** Aborted when the client has disconnected. The work then stops. */
   readonly signal: AbortSignal;
 }
 
 const sender = new AsyncLocalStorage<Sender>();
 
-/** Handles a request whose work counts against the limits of its sender. */
+/** Handles a request, and charges the work for it to its sender's limits. */
 export function workFor<T>(request: Sender, handle: () => Promise<T>): Promise<T> {
   return sender.run(request, handle);
 }

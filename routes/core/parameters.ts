@@ -46,9 +46,9 @@ export const IGNORED = {
 const IGNORED_NAMES: ReadonlySet<string> = new Set(Object.values(IGNORED).flat());
 
 interface Refused {
-  /** Returns whether a value, which is not null, asks for something. Other values pass. */
+  /** Returns whether a value, which is not null, asks for an effect. Values that ask for nothing are accepted. */
   readonly asks: (value: unknown) => boolean;
-  /** What to do instead, unless the endpoint's own fields decide. */
+  /** Advice for the client, unless it depends on the endpoint's fields. */
   readonly instead: string | "form" | "calls";
 }
 
@@ -115,7 +115,7 @@ function refused(
 /** The names of all refused parameters. */
 export const REFUSED_NAMES: readonly string[] = Object.keys(REFUSED);
 
-/** How an endpoint is asked for a form of its answer, by the first of these fields that it has. */
+/** Fields that constrain an answer. The advice names the first of them that the endpoint has. */
 const FORM_FIELDS: Readonly<Record<string, string>> = {
   text: 'use "text": {"format": …}',
   output_config: 'use "output_config": {"format": …}',
@@ -124,20 +124,20 @@ const FORM_FIELDS: Readonly<Record<string, string>> = {
   format: 'use "format"',
 };
 
-/** Most warnings of one request, so that a hostile body costs little. */
+/** Maximum warnings of one request, so that a hostile body costs little. */
 const MAX_WARNINGS = 8;
 
 /** What happens to parameters that an endpoint does not know. */
 export interface ParameterOptions {
-  /** Refuse them. */
+  /** Whether to refuse unknown parameters. */
   readonly strictParameters?: boolean;
-  /** Receives sentences about ignored parts of bodies, for the operator. Equal sentences may repeat. */
+  /** Receives warnings for the operator about ignored parts of bodies. The same warning may come several times. */
   readonly warn?: (message: string) => void;
 }
 
 /**
  * Returns the body as parsed by the schema. Throws ApiError 400 for a wrong field, for a parameter that the endpoint
- * refuses, and in strict mode for one that it does not know. `ignored` returns sentences about further parts that the
+ * refuses, and in strict mode for one that it does not know. `ignored` returns warnings about further parts that the
  * endpoint ignores.
  */
 export function checkBody<Schema extends z.ZodType>(
@@ -162,9 +162,9 @@ export function checkBody<Schema extends z.ZodType>(
 type Fields = Record<string, unknown>;
 
 /**
- * Returns parameters that neither the schema nor a table knows. It looks at the object and at the settings objects in it,
- * such as `stream_options`. Throws ApiError for a refused parameter. In `body`, the parsed object, each sampling setting is
- * then under its first name.
+ * Returns the parameters that are neither in the schema nor in a table, of the object and of nested objects such as
+ * `stream_options`. Throws ApiError for a refused parameter. In the parsed object `body`, values with llama-server's
+ * name of a sampling setting move to OpenAI's name.
  */
 function settle({ shape }: z.ZodObject, given: Fields, body: Fields, path: readonly string[]): string[] {
   unite(shape, body, path);

@@ -16,8 +16,8 @@ const MOST = 59;
 const paces = new WeakMap<Engine, Pace>();
 
 /**
- * Notes the start of an answer. After an idle time the rate is measured anew. Times are in milliseconds of
- * performance.now().
+ * Records the start of an answer. After an idle time, the rate is measured again from zero. Times are in milliseconds
+ * of performance.now().
  */
 export function noteStart(engine: Engine, now = performance.now()): void {
   const { running, waiting } = engine.stats();

@@ -8,7 +8,7 @@ import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
 import { paced } from "../core/paced.ts";
 
-/** A conversation in OpenAI's format, with all that decides its prompt and its answer. */
+/** A conversation in OpenAI's format, with all fields that decide its prompt and its answer. */
 export const chatRequest = z.object({
   ...generationFields,
   ...promptFields,
@@ -45,8 +45,8 @@ export const chatRequest = z.object({
 export type ChatBody = z.output<typeof chatRequest>;
 
 /**
- * Refuses a form or a forced call when the answer continues a message: the request wrote its beginning, which need not
- * follow the form.
+ * Refuses a constraint or a forced call if the answer continues a message: the client wrote the message's beginning,
+ * which may not match the constraint.
  */
 function checkContinued(body: ChatBody, ctx: z.RefinementCtx): void {
   if (!continuesLast(body)) return;
@@ -60,13 +60,14 @@ function checkContinued(body: ChatBody, ctx: z.RefinementCtx): void {
   refuse(ctx, param.split("."), "conflicting_parameters", message);
 }
 
-/** Returns all forms that the request demands of parts of the answer. */
+/** Returns all constraints that the request has for parts of the answer. */
 export function chatForms(body: ChatBody): AskedForm[] {
   return [formOf(body) ?? [], toolForms(toolsOf(body))].flat();
 }
 
 /**
- * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
+ * Returns the prompt and the constraint of its answer. Throws ApiError, or the engine's error if the chat template
+ * refuses the conversation.
  */
 export async function chatPlan(engine: Engine, body: ChatBody, sender: Sender): Promise<ChatPlan> {
   const tools = toolsOf(body);

@@ -164,8 +164,7 @@ export interface AskedForm {
 }
 
 /**
- * Refuses a request that asks for two different forms. `own` is the form from a field that only this endpoint
- * has.
+ * Refuses a request with two different constraints. `own` is the constraint from a field that only this endpoint has.
  */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
   // Some clients send one form in two fields.
@@ -216,7 +215,7 @@ function structuredForm(structured: z.output<typeof structuredOutputs>): [string
   return ["structured_outputs.json_object", ANY_OBJECT];
 }
 
-/** Whether a field is set: absent and null mean the same. */
+/** Returns whether a field is set. A missing field and null both count as not set. */
 export function isGiven<T>(value: T | null | undefined): value is T {
   return value !== undefined && value !== null;
 }

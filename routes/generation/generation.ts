@@ -25,7 +25,7 @@ import type { AnswerHead, UsageBody } from "./answers.ts";
 export interface RunOptions extends Sender {
   /** Counts the request and its answers. */
   readonly account?: Account;
-  /** Stored responses of the sender; undefined where none are stored. */
+  /** Stored responses of the sender; undefined if the server stores none. */
   readonly responses?: OwnedResponses;
   /** Milliseconds that the request waited for its model to be loaded. */
   readonly loadMs?: number;

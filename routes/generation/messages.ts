@@ -8,12 +8,12 @@ import {
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
 import { jsonObject } from "./constraints.ts";
 
-/** Stands in the prompt for an image that a tool returned. */
+/** Text in the prompt in place of an image that a tool returned. */
 export const IMAGE_LEFT_OUT = "[image left out: this model reads text only]";
 
 const IMAGE = "image_url";
 
-/** Also an image, which only the results of tools may have. */
+/** Like the other parts, or an image, which only results of tools may contain. */
 const part = z.object({
   type: z.string().openapi({ enum: ["text"] }),
   text: z.string().nullish().openapi({ type: "string" }),
@@ -52,7 +52,7 @@ export function argumentsText(given: z.output<typeof callArguments>): string {
   return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
-/** The id of a call. Calls and results without ids are paired by order. */
+/** The id of a call. Calls and results without ids are matched by order. */
 export const callId = text(0, 256).nullish();
 
 const calledFunction = z.object({ name, arguments: callArguments });

@@ -32,7 +32,7 @@ export function toolsOfType(type: string): string {
   return `tools of the type ${JSON.stringify(type.slice(0, 60))}`;
 }
 
-/** Returns warnings of tools that are left out of prompts, because only the API's own provider can run them. */
+/** Returns warnings about hosted tools: prompts omit them, because only the API's provider can run them. */
 export function hostedWarnings(types: readonly string[]): string[] {
   return [...new Set(types)].map((type) =>
     `The server cannot run ${toolsOfType(type)} and leaves them out of prompts`

@@ -21,9 +21,9 @@ export interface ListenerOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** What the listener knows of a request besides its content. */
+/** The listener's facts about a request besides its content. */
 interface Delivery {
-  /** Resolves when the connection has finished the answer: true if all of it was sent. */
+  /** Resolves when the connection has finished the answer: to true if the whole answer was sent. */
   readonly sent: Promise<boolean>;
   /** The client's IP address; undefined for a Unix socket. */
   readonly address: string | undefined;
@@ -180,7 +180,8 @@ export class Listener {
 
   async #answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const connection = incoming.socket as unknown as Connection;
-    // The rest of what the connection has received may hold more requests. Its last answer says why they get none.
+    // The remaining received bytes may contain more requests. The connection's last answer says why these get no
+    // answers.
     if (connection.pipelined > MAX_PIPELINED) return;
     const isRefused = connection.pipelined === MAX_PIPELINED;
     if (isRefused) connection.discardInput();

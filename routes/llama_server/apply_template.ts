@@ -26,7 +26,7 @@ export const applyTemplate = endpoint({
     return { prompt: await paced(() => textOf(engine, prompt)) };
   }));
 
-/** Returns a prompt's text, without a first token that the tokenizer adds to each text by itself. */
+/** Returns a prompt's text, without the first token if the tokenizer adds this token to each text. */
 function textOf(engine: Engine, prompt: readonly number[]): string {
   const { bosToken } = engine.tokenizer;
   const isAdded = prompt[0] === bosToken && engine.encodePrompt("")[0] === bosToken;

@@ -80,7 +80,7 @@ Deno.test("token limit: counts prompts and answers, also of streams, and refuses
     assert(wait === 10 || wait === 11, `${wait}`); // 5 tokens over, at 30 a minute
     assertMatch((await refused.json()).error.message, /"alice" has a limit of 30 tokens a minute/);
     assertEquals(entries.at(-1)!.error, "rate_limit_exceeded");
-    // Other endpoints may take as much of the server's time, so they are refused too.
+    // Endpoints without a model can take as much of the server's time, so they are refused too.
     assertEquals((await ask("/tokenize", { content: "a" })).status, 429);
   }
 });

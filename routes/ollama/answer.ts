@@ -47,7 +47,7 @@ export const generateAnswer = z.object({
 type Message = z.output<typeof message>;
 type Ending = z.output<z.ZodObject<typeof ending>>;
 
-/** Where an answer's text is: in a message, or in the field `response`. */
+/** The place of an answer's text: in a message, or in the field `response`. */
 export type AnswerForm = "message" | "response";
 
 /** Fields that all chunks of one answer share, and the time of its request. */

@@ -5,7 +5,7 @@ import { chatLine, createBatch, inDataFolder, upload, waitFor, withBatches } fro
 const TODAY = 1_800_000_000;
 const HOUR = 3600;
 
-/** A clock that can be set, beside one that cannot. */
+/** A pair of clocks: the test can set the first one, but not the second. */
 class Clocks {
   steadySeconds = 1000;
   constructor(public wall: number) {}

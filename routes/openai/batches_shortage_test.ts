@@ -209,7 +209,7 @@ Deno.test("batches: a change that a full disk cannot commit is a 507", () =>
     withBatches(path, { tokenMs: 5, slots: 1, parallel: 1 }, async ({ client }) => {
       const { id } = await createBatch(client, await upload(client, lines));
       const { exec } = DatabaseSync.prototype;
-      // As Deno 2.9.6 throws it, without SQLite's code.
+      // Deno 2.9.6 throws this error without SQLite's code.
       const full = () => Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
       DatabaseSync.prototype.exec = function (sql) {
         if (sql === "COMMIT") throw full();

@@ -199,7 +199,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const responses = body.store === false ? undefined : options.responses;
   const settings = settingsOf(body, responses !== undefined);
   const writer = new ResponseWriter(engine, { settings, logprobs, summary, tools });
-  /** Stores the response, and notes in it whether that worked. */
+  /** Stores the response, and sets its field `store` to whether it was stored. */
   const store = async (response: ResponseAnswer) => {
     if (!responses) return;
     const { output, ...head } = response;

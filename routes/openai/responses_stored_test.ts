@@ -63,7 +63,7 @@ Deno.test("stored responses: a request that continues one has the prompt of a re
       "assistant",
       "user",
     ]);
-    // Instructions are not inherited; everything after them is the same prefix for the prompt cache.
+    // Instructions are not inherited. The items after them are the same, so the prompt cache finds them as a prefix.
     const [one, two, three] = engine.requests.map(({ prompt }) =>
       engine.tokenizer.decode(prompt, { special: true })
     );

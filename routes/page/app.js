@@ -93,7 +93,7 @@ function route() {
   showConversations();
 }
 
-/** Pause in milliseconds after which a changed query is searched for. */
+/** Milliseconds after the last change of the query, after which the search starts. */
 const QUERY_MS = 150;
 
 const query = h("input", {

@@ -119,8 +119,9 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Adds imported conversations. One that is here already keeps its state: an unchanged one is left out, and another one
-   * gets an id of its own. Returns the number of added ones. Throws if the browser cannot store them.
+   * Adds imported conversations and returns their number. Existing conversations do not change: an imported
+   * conversation that equals an existing one is skipped, and a different one with the same id gets a new id. Throws
+   * if the browser cannot store them.
    * @param {Conversation[]} imported
    */
   async add(imported) {

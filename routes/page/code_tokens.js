@@ -8,7 +8,7 @@
  *   Generator<string, void, Grammar>} Tokenizer yields the names of grammars that it needs
  */
 
-/** Longer code stays plain. */
+/** Maximum characters of a code block that is highlighted. */
 export const MAX_CODE = 100_000;
 
 /** The grammars that the server has. */

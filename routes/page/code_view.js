@@ -56,7 +56,7 @@ export class CodeView {
     if (this.#waits) return;
     this.#waits = true;
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-    // A growing list makes its code anew with each token; only the last one stays.
+    // A growing list creates its code views again with each token, and only the last of them stays in the page.
     const job = this.element.isConnected ? this.#job() : undefined;
     const tokens = job && await typesetter.typeset(job);
     this.#waits = false;

@@ -14,9 +14,9 @@ import { FIELDS } from "./settings.js";
 
 const FORMAT = "compy conversations";
 const MAX_BYTES = 50_000_000;
-/** Entries of a list. */
+/** Maximum number of entries of a list. */
 const MAX_ENTRIES = 10_000;
-/** Versions within versions. */
+/** Maximum depth of versions within versions. */
 const MAX_DEPTH = 100;
 const MAX_TITLE = 200;
 /** The largest time that a Date can have. */

@@ -125,7 +125,7 @@ class InlineReader {
     return tex !== "" && this.#push({ type: "math", tex, display }, end + length - this.#at);
   }
 
-  /** A formula between single dollars, unless they are amounts of money. */
+  /** Parses a formula between single dollar signs, unless they are amounts of money. */
   #dollars() {
     const end = dollarsEnd(this.text, this.#at);
     if (end < 0) return false;

@@ -43,7 +43,7 @@ export function parseMarkdown(text) {
 
 class BlockReader {
   #line = 0;
-  /** Up to this line, formulas have no end. */
+  /** Formulas that begin before this line have no end. */
   #unclosed = 0;
 
   /**

@@ -127,7 +127,7 @@ export function toolView({ name, content }) {
 }
 
 /**
- * Where an answer is: whether it is the last message, and whether answers have a form.
+ * An answer's place: whether it is the last message, and whether answers are constrained.
  * @typedef {{ last: boolean, form: boolean, versions: Versions }} Place
  */
 

@@ -10,8 +10,8 @@ import { everyMessage } from "./versions.js";
 const [BEFORE, AFTER] = [24, 60];
 
 /**
- * Returns the conversations whose title and messages, of all versions, contain every word of a query; with an excerpt
- * where the title does not say it.
+ * Returns the conversations that contain every word of a query, in the title or in the messages of any version. Each
+ * has an excerpt if its title does not contain all words.
  * @param {readonly Conversation[]} conversations
  * @param {string} query
  * @returns {{ conversation: Conversation, excerpt?: Excerpt }[]}

@@ -8,11 +8,11 @@
  * @typedef {Pick<Worker, "postMessage" | "terminate" | "addEventListener">} WorkerLike
  */
 
-/** A job that takes longer is given up: some texts take a regular expression very long. In milliseconds. */
+/** Milliseconds after which a job is cancelled, because some regular expressions take very long for some texts. */
 const JOB_MS = 1000;
 /** Time to load a library from the server. */
 const LOAD_MS = 30_000;
-/** Characters of the texts whose results are kept. */
+/** Maximum characters of all texts whose results are kept. */
 const MAX_KEPT = 2_000_000;
 
 /**
@@ -121,7 +121,7 @@ function keyOf(job) {
   return job.kind === "math" ? `${job.display ? "$$" : "$"}${job.text}` : `${job.grammar} ${job.text}`;
 }
 
-/** The page's policy allows no other script address to be made of a text. */
+/** The page's policy forbids to create any other script address from a text. */
 function startWorker() {
   const url = new URL("typeset_worker.js", import.meta.url).href;
   /** @type {{ trustedTypes?: { createPolicy(name: string, rules: object): { createScriptURL(url: string): string } } }} */

@@ -6,8 +6,8 @@
  */
 
 /**
- * Messages from one place on, with the versions within them. `forks` has, by the index of the first message that
- * differs, all versions in the order of their making; the shown one is null there.
+ * Messages from one index on, with the versions within them. `forks` maps the index of the first message that differs
+ * to all versions, in order of creation; the shown version is null there.
  * @typedef {{ messages: Message[], forks?: Forks }} Branch
  * @typedef {Record<number, (Branch | null)[]>} Forks
  * @typedef {import("./conversation.js").Message} Message

@@ -21,7 +21,8 @@ const SPARSE = 10;
 const RANK = 64;
 const STREAMS = 4;
 /**
- * 95 % of normally distributed numbers are below this many standard deviations. llama.cpp hard-codes this value too.
+ * Number of standard deviations above the mean below which 95 % of normally distributed numbers lie. llama.cpp
+ * hard-codes this value too.
  */
 const DEVIATIONS = 1.6448533535003662;
 /**

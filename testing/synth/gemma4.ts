@@ -69,8 +69,8 @@ export const GEMMA4_MOE: SynthModel<Gemma4Shape> = {
     feedForward: 256,
     shared: 0,
     perLayer: 0,
-    // Enough experts are chosen that the last one has little weight, so a rounding that selects another one changes
-    // little.
+    // Many experts are chosen, so the last one has little weight. If rounding selects another expert in its place,
+    // the result hardly changes.
     experts: { count: 12, used: 5, feedForward: 256 },
   },
   real: {

@@ -38,8 +38,9 @@ export function sharedWidth({ experts, sharedWidth }: MixtureShape): number {
 export const CHOICE_BIAS = {
   usual: 0.1,
   /**
-   * As large as the scores. Sigmoids near 1 differ little, so rounding would often change the best groups of experts.
-   * Before a norm, it would change an expert that contributes as much as the rest of the row.
+   * The bias is as large as the scores. Without it, rounding would often change the best groups of experts, because
+   * sigmoids near 1 differ little. Where a norm follows, such a change would replace an expert that contributes as
+   * much as the rest of the row.
    */
   large: 0.5,
 };

@@ -40,8 +40,8 @@ interface FormatFacts {
   /** Returns column k of a block, as plainly as possible: kernels are compared with it. */
   readonly value?: (b: Block, k: number) => number;
   /**
-   * Half floats of a block: their offset, and their value for a standard deviation of 1. A scale is 1 / the standard
-   * deviation of uniformly random codes, and a min centres the codes.
+   * Half floats of a block: their offset, and the value that gives weights a standard deviation of 1. A scale is 1
+   * divided by the standard deviation of uniformly random codes. A min makes the mean of the weights 0.
    */
   readonly halves?: readonly (readonly [at: number, value: number])[];
   /** Quantizers write these scales with either sign. */

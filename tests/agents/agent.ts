@@ -1,4 +1,4 @@
-/** Runs coding agents in homes of their own, configured as docs/AGENTS.md says. */
+/** Runs coding agents, each with its own home folder, configured as docs/AGENTS.md says. */
 
 import { assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
@@ -16,7 +16,7 @@ export interface Place {
 export const PIXEL =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const GUIDE = new URL("../../docs/AGENTS.md", import.meta.url);
-/** An agent takes a few seconds; a busy machine may need many times that. */
+/** Time limit of an agent. It takes a few seconds, and many times as long on a busy machine. */
 const MOST_MS = 240_000;
 
 /** Runs `test` with new folders for an agent and a server of the scripted model. */
@@ -54,7 +54,10 @@ export function exported(block: string): Record<string, string> {
   return Object.fromEntries([...lines].map(([, name, value]) => [name, value]));
 }
 
-/** Runs an agent to its end, which must be a success, and then kills what it has left running. Returns its output. */
+/**
+ * Runs an agent to its end, and then kills the processes that it has left running. Returns its output. Throws if the
+ * agent fails.
+ */
 export async function run(
   command: string,
   args: readonly string[],

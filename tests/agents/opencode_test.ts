@@ -12,7 +12,7 @@ const PACKAGE = "opencode-ai@1.18.33";
 const folder = isFullTier ? await fromNpm(PACKAGE) : undefined;
 const note = folder ? "" : ` (skipped: npm cannot install ${PACKAGE})`;
 
-/** Nothing is asked of other servers. */
+/** Settings that keep opencode from sending requests to other servers. */
 const ALONE = {
   OPENCODE_DISABLE_AUTOUPDATE: "1",
   OPENCODE_DISABLE_LSP_DOWNLOAD: "1",

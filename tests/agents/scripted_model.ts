@@ -15,7 +15,7 @@ import type { Words } from "../../testing/synth/tokens.ts";
 /** Returns the text of the answer to a prompt. */
 export type Script = (prompt: string) => string;
 
-/** A prompt as it came. */
+/** A prompt that the server received, unchanged. */
 export interface Prompt {
   readonly tokens: readonly number[];
   readonly text: string;
@@ -100,7 +100,10 @@ async function modelFile(): Promise<Uint8Array<ArrayBuffer>> {
   });
 }
 
-/** The engine, but a grammar forces the script's answers, which the request's own constraint must allow. */
+/**
+ * An engine whose answers a grammar forces to be the script's. Throws if the request's own constraint does not allow
+ * them.
+ */
 function scripted(
   engine: Engine,
   grammars: Grammars,
@@ -132,13 +135,16 @@ function scripted(
   });
 }
 
-/** What a user asks for to get the tool calls of `toolScript`. */
+/** The user's message to which `toolScript` answers with tool calls. */
 export const TASK = "Please write the file.";
 export const GREETING = "Hello from the seeded model.";
 export const MADE = ["one.txt", "two.txt"];
 export const FINISHED = "The tool has run.";
 
-/** Calls tools when the task is given and they are offered, and then says that they ran. Greets otherwise. */
+/**
+ * If the user sends the task and the request offers tools, calls the tools, and then says that they ran. Otherwise
+ * greets.
+ */
 export function toolScript(...calls: Answers["calls"]): Script {
   return (prompt) => {
     const reasoning = prompt.endsWith("</think>\n\n") ? "" : "Let me think.";

@@ -2,7 +2,7 @@ import { assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path";
 import { root, withFolder } from "../../testing/commands.ts";
 
-/* Commands under limits of ulimit that are too small: a message says what, how much is needed and what to do. */
+/* Commands under ulimits that are too small. The message must name the limit, the needed value and the remedy. */
 
 /** Runs a command under a limit, which it cannot raise again. */
 async function limited(limit: string, permissions: readonly string[], args: readonly string[]) {

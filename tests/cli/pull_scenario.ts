@@ -218,7 +218,7 @@ class Download {
   }
 }
 
-/** Whether a fault of a plain address is final, because no redirect led there. */
+/** Whether a fault at an address is final, because the address was requested directly and not through a redirect. */
 function isFinal(fault: Fault): boolean {
   return fault.kind === "page" || (fault.kind === "status" && fault.status < 408);
 }

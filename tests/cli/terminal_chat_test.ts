@@ -34,7 +34,7 @@ class TerminalChat {
     await this.#input.write(new TextEncoder().encode(keys));
   }
 
-  /** Returns what the terminal receives up to the text. */
+  /** Returns the characters that the terminal receives until the text appears. */
   async until(text: string): Promise<string> {
     while (!this.#unread.includes(text)) {
       const { done, value } = await this.#output.next();

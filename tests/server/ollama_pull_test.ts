@@ -96,7 +96,7 @@ Deno.test("Ollama pull: streams its progress, and the model answers under the pu
       });
       assertEquals(prompt_eval_count, 1, model);
     }
-    // Again, there is nothing to download.
+    // A second request for the same model downloads nothing.
     assertEquals(await client.pull({ model: NAME }), { status: "success" } as ProgressResponse);
   });
 });

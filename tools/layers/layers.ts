@@ -55,7 +55,10 @@ function checkPaths(file: string, source: string): string[] {
   return [`${file} uses its own path: find files that come with compy by shipped() of ${PACKAGE}`];
 }
 
-/** The engine must not name command-line options or HTTP paths: cli/ and routes/ word messages. */
+/**
+ * Matches command-line options and HTTP paths. The engine must not name them, because cli/ and routes/ word the
+ * messages.
+ */
 function checkWords(file: string, source: string): string[] {
   if (!/^(engine|convert)\//.test(file)) return [];
   const code = withoutComments(source);

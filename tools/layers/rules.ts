@@ -207,7 +207,10 @@ export const LAYERS: readonly Layer[] = [
 
 /** Names, and the paths of files that come with compy. */
 export const PACKAGE = "package.ts";
-/** Every file may import these: names and paths, errors that each edge words for its readers, and pauses of long work. */
+/**
+ * Files that every file may import: names and paths, errors whose messages the outer folders word for their readers,
+ * and pauses of long work.
+ */
 export const SHARED: readonly string[] = [PACKAGE, "engine/api/errors.ts", "engine/pacing/pauses.ts"];
 
 /** Files that are not packed, and the one file that knows where compy is installed. */

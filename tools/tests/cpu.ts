@@ -4,7 +4,10 @@
  */
 import process from "node:process";
 
-/** Shorter tests, in milliseconds, do not pay for reading the time of child processes. */
+/**
+ * For tests shorter than this many milliseconds, the time of child processes is not read, because reading it takes
+ * time.
+ */
 const LONG_MS = 200;
 /** Ticks per second in Linux's CPU times. */
 const TICKS = 100;

@@ -7,10 +7,10 @@ import { type ItemIds, responseOf } from "./open_item.ts";
 
 /* Requests that continue stored responses, or refer to their items. */
 
-/** Maximum bytes of the stored responses that one request continues, as a body without them could have. */
+/** Maximum bytes of the stored responses that one request continues: the same as of a request body. */
 const MAX_BYTES = 16 * 2 ** 20;
 
-/** The items that a request sends, and those of the responses that it continues. */
+/** The items of a request's body, and the items of the stored responses that it continues. */
 export interface Conversation {
   readonly earlier: readonly Item[];
   readonly input: readonly Item[];
@@ -21,7 +21,10 @@ interface Body {
   readonly previous_response_id?: string | null;
 }
 
-/** Throws ApiError for a body that needs stored responses where there are none. `instead` says what to do. */
+/**
+ * Throws ApiError for a body that needs stored responses if the server stores none. `instead` says what the client
+ * can do.
+ */
 export function refuseStored(body: Body, why: string, instead: string): void {
   const at = itemsOf(body.input).findIndex(({ type }) => type === "item_reference");
   if (!body.previous_response_id && at < 0) return;
@@ -74,7 +77,7 @@ export async function inputItemsOf(
   return [...previous === null ? [] : await itemsBefore(previous, responses), ...input];
 }
 
-/** Puts the items themselves in place of references. */
+/** Replaces each reference by the item that it names. */
 async function resolved(items: readonly AnyItem[], responses: OwnedResponses): Promise<Item[]> {
   const known = new Map<string, StoredItem>();
   const read = new Set<string | undefined>();
@@ -122,7 +125,7 @@ function asOutput(part: { type: string; text?: string }) {
   return part.type === "refusal" ? part : { type: "output_text", text: part.text, annotations: [] };
 }
 
-/** Status 400, not 404, as OpenAI's: clients look for a BadRequestError with this code. */
+/** The status is 400 and not 404, as at OpenAI: clients look for a BadRequestError with this code. */
 function previousNotFound(id: string, missing: string): ApiError {
   const why = id === missing ? "" : `, because ${shown(missing)}, which it continues, is not stored any more`;
   const message = `Previous response with id ${

@@ -87,7 +87,7 @@ const customOutput = z.object({ type: z.literal("custom_tool_call_output"), ...a
 /** A search on OpenAI's servers. The assistant's next message tells its results, so it is left out. */
 const search = z.object({ type: z.literal("web_search_call"), ...itemId });
 
-/** Stands for an item of a stored response. */
+/** A reference to an item of a stored response. */
 const reference = z.object({ type: z.literal("item_reference"), id });
 
 const thoughts = boundedArray(z.object({ text: z.string() }), 0, LIMITS.contentParts).nullish();
@@ -125,7 +125,7 @@ export const inputField = z.union([z.string(), boundedArray(item, 1, LIMITS.mess
 type Input = z.output<typeof inputField>;
 
 export type AnyItem = z.output<typeof item>;
-/** An item that is there itself. */
+/** An item that is not a reference. */
 export type Item = Exclude<AnyItem, { type: "item_reference" }>;
 type CallItem = Extract<Item, { type: "function_call" | "custom_tool_call" | "local_shell_call" }>;
 type Named = Pick<CalledTool, "name" | "namespace">;

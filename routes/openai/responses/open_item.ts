@@ -19,7 +19,7 @@ export interface OpenItem {
   item(status: ItemStatus): OutputItem;
 }
 
-/** Names the items of a response after it, so that an item's id tells where it is stored. */
+/** Makes the ids of a response's items from the response's id, so that an item's id says which response contains it. */
 export class ItemIds {
   #count = 0;
 

@@ -36,7 +36,7 @@ export interface ResponseShape {
  */
 export class ResponseWriter {
   readonly id = newResponseId();
-  /** Names the items of the request too. */
+  /** Makes the ids of the request's items too. */
   readonly ids = new ItemIds(this.id);
   readonly #created = now();
   readonly #output: OutputItem[] = [];
@@ -77,12 +77,12 @@ export class ResponseWriter {
     if (piece.type === "finish") yield* this.#finish(piece);
   }
 
-  /** The answer has begun, so the client knows its id, and has not ended. */
+  /** Whether the answer has begun, so that the client knows its id, and has not ended. */
   get isRunning(): boolean {
     return this.#sequence > 0 && this.#end.status === "in_progress";
   }
 
-  /** Returns the answer of a client that has left. */
+  /** Returns the answer so far, after its client has disconnected. */
   cancelled(): ResponseAnswer {
     for (const _ of this.#close("incomplete"));
     this.#end = { ...this.#end, status: "cancelled" };

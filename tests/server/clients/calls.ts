@@ -16,8 +16,8 @@ export interface Call {
 export const QUESTION = "How is the weather in Köln?";
 
 /**
- * Settings for short answers that are equal in every call: at most eight tokens of thinking. MOST leaves
- * forty others.
+ * Settings for short answers that are equal in every call: at most eight thinking tokens, so that MOST leaves forty
+ * tokens for the rest.
  */
 export const STEADY = { temperature: 0, seed: 7, thinking_budget_tokens: 8 } as const;
 export const MOST = 48;
