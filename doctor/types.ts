@@ -15,7 +15,7 @@ export interface Finding {
   readonly found: string;
   /** What to do about it; absent if nothing. */
   readonly advice?: string;
-  /** The same as figures for programs: bytes, seconds and counts. */
+  /** The found state as figures for programs: bytes, seconds and counts. */
   readonly figures?: Readonly<Record<string, number | string | boolean | readonly string[]>>;
 }
 

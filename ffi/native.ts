@@ -28,7 +28,7 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
   readonly path: string;
   /** The version of its exports. */
   readonly version: number;
-  /** Whether each call of callAsync starts at once. If not, no call may wait for another one. */
+  /** Whether each call of callAsync starts at once. If calls may be queued, no call may wait for another call. */
   readonly startsCallsAtOnce: boolean;
   readonly #symbols: Readonly<Record<keyof Symbols, Call>>;
   readonly #error: new (message: string) => Error;

@@ -27,7 +27,7 @@ export interface OpenLibrary<Symbols> {
 
 /** A runtime that can load native libraries. */
 export interface Runtime {
-  /** Whether each nonblocking call starts at once. If not, a call must not wait for another one. */
+  /** Whether each nonblocking call starts at once. If calls may be queued, no call may wait for another call. */
   readonly startsCallsAtOnce: boolean;
   /** Opens a library file. Throws NoLoader, Deno's NotCapable, or the system's error. */
   openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols): OpenLibrary<Symbols>;

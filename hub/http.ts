@@ -40,8 +40,8 @@ export class HubClient {
 
   /**
    * Requests an address; `range` is the first byte and the one after the last. Follows redirects to https
-   * addresses only, and sends the token only to the hub. Throws Transient for failures that may pass,
-   * PullError for others.
+   * addresses only, and sends the token only to the hub. Throws Transient for failures that a retry may solve, and
+   * PullError for all other failures.
    */
   async get(
     start: URL,

@@ -28,7 +28,7 @@ export class RawClient {
     try {
       this.tcp.close();
     } catch {
-      // The server closed first.
+      // The server has already closed the connection.
     }
   }
 

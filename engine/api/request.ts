@@ -3,7 +3,7 @@ import type { Constraint } from "../grammar/types.ts";
 import type { Usage } from "./events.ts";
 import type { SamplingParams } from "./sampling.ts";
 
-/** Who sends a request, and how urgent it is. */
+/** The tenant that sends a request, and the request's priority. */
 export interface Sender {
   /** Interactive requests precede batch requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";

@@ -59,7 +59,7 @@ export interface SamplingSetting<Value = unknown> {
   readonly min?: number;
   readonly max?: number;
   readonly above?: number;
-  /** The same without capital letter and full stop. It may name other settings as the API does. */
+  /** The same description without capital letter and full stop. It names other settings as the API names them. */
   readonly doc: string;
   /** The field of the OpenAI and Anthropic APIs. It accepts less than the engine; a number below `min` means `off`. */
   readonly api: { readonly name: string; readonly min?: number; readonly max?: number };
@@ -247,7 +247,7 @@ export const SAMPLING = {
   },
 } as const satisfies { readonly [Name in keyof SamplingParams]: SamplingSetting<SamplingParams[Name]> };
 
-/** The same for loops over all settings. */
+/** The table SAMPLING as a list, for loops over all settings. */
 export const SAMPLING_SETTINGS = Object.entries(SAMPLING) as readonly [
   keyof SamplingParams,
   SamplingSetting,

@@ -78,11 +78,11 @@ export interface ThinkingBounds {
   /** Whether the prompt has opened the thinking. */
   readonly open: boolean;
   /**
-   * Whether thinking may begin after other text, and repeatedly. Otherwise the model thinks first or not at
-   * all.
+   * Whether thinking may begin after other text, and more than once. If false, an answer begins with thinking or has
+   * none.
    */
   readonly anywhere: boolean;
-  /** Tokens that begin thinking, where the model does. */
+  /** Tokens with which the model begins thinking. */
   readonly begin: readonly number[];
   /** Tokens that end thinking. They are forced when the budget is spent. */
   readonly end: readonly number[];

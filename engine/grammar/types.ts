@@ -6,7 +6,10 @@ export type Constraint =
   | {
     readonly kind: "json_schema";
     readonly schema: unknown;
-    /** Whether objects that list their properties have no others, unless the schema says so. Default false. */
+    /**
+     * Whether an object must not have properties that its schema does not list, unless the schema allows them.
+     * Default false.
+     */
     readonly closed?: boolean;
     /**
      * The tool whose arguments these are, if its schema is a hint: what cannot be expressed exactly is loosened, so

@@ -48,8 +48,9 @@ export class ModelDescription {
   }
 
   /**
-   * Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. `token` counts
-   * those that a one-token step reads for its logits, of experts only the chosen ones. Throws KernelError and WasmError.
+   * Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. `token`
+   * counts the bytes that a step of one token reads to compute logits; of the experts it counts only the chosen ones.
+   * Throws KernelError and WasmError.
    */
   async weightBytes(): Promise<{ readonly all: number; readonly token: number }> {
     const plan = await this.plan();

@@ -60,7 +60,10 @@ export interface LoadedEngine {
   readonly kvTokens: number;
 }
 
-/** A model whose header was read and checked. Its memory needs are known, but nothing large was read or allocated. */
+/**
+ * A model whose header was read and checked. A model whose memory need is known, before its weights are read and
+ * before large memory is allocated.
+ */
 export interface MeasuredModel {
   /** As in LoadedEngine. */
   readonly memory: LoadedEngine["memory"];

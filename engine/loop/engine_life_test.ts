@@ -70,7 +70,7 @@ Deno.test("submit: queues nothing before the first next()", async () => {
 });
 
 for (const way of ["return", "signal"] as const) {
-  /** Begins a request. `leave` ends it by return or by signal. */
+  /** Begins a request. The returned `leave` ends the request by return() or by its signal. */
   const begin = (engine: ReturnType<typeof startEngine>["engine"], request: GenerateRequest) => {
     const abort = new AbortController();
     const iterator = engine.submit({ ...request, signal: abort.signal })[Symbol.asyncIterator]();

@@ -65,7 +65,7 @@ export class ReloadingEngine implements Engine {
   /** Figures of the engines that have stopped. */
   #totals: Summed = { ...new Totals().stats(), preemptions: 0, loosenedKeywords: 0 };
 
-  /** `engine` must be ready. This one closes it. */
+  /** `engine` must be ready. The ReloadingEngine closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
     this.#options = { ...DEFAULTS, ...options };
     this.#inner = engine;

@@ -6,7 +6,10 @@ export interface TurnRules {
   readonly patienceMs: number;
   /** How long a loaded model keeps its memory at least, if requests use it. */
   readonly turnMs: number;
-  /** The same, if a batch uses it and another batch waits. Longer, because loading takes time too. */
+  /**
+   * How long a loaded model keeps its memory at least, if a batch uses it and another batch waits. Longer, because
+   * loading takes time too.
+   */
   readonly batchTurnMs: number;
   /** How long a batch's model may be idle between two lines. */
   readonly pauseMs: number;

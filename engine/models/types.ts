@@ -52,9 +52,9 @@ export type ModelErrorCode =
   | "model_required"
   /** There is not enough memory now. */
   | "no_memory_for_model"
-  /** It cannot be loaded. */
+  /** The model cannot be loaded. */
   | "model_load_failed"
-  /** This server never unloads it. */
+  /** The server has only this model and never unloads it. */
   | "model_stays"
   /** Too many requests wait for it. */
   | "queue_full";

@@ -5,7 +5,7 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 import { EngineError } from "../api/errors.ts";
 import type { FinishReason, TokenEvent, TokenLogprob } from "../api/events.ts";
 
-/** Stores one score per row of `rows`, for the next tokens that need one. */
+/** Stores the scores of the next tokens without a score: one per row of `rows`. */
 export function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
   let position = unscored(sequence)?.first ?? 0;
   const waiting = sequence.progress.held.filter((event) => event.type === "token");

@@ -81,7 +81,7 @@ export class PlanBuilder {
   readonly #states: StateLayer[] = [];
   /** Names of factor tensors. */
   readonly #factors = new Set<string>();
-  /** Callbacks that add ops after all others. */
+  /** Callbacks that add the last ops of the plan. */
   readonly #ends: (() => void)[] = [];
 
   readonly drafts: boolean;
@@ -257,7 +257,7 @@ export class PlanBuilder {
     this.#leftOut.push(matches);
   }
 
-  /** Registers a callback that adds ops after all others. */
+  /** Registers a callback that adds ops at the end of the plan. */
   atEnd(write: () => void): void {
     this.#ends.push(write);
   }

@@ -223,7 +223,7 @@ export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   };
 }
 
-/** Several operands as one. */
+/** Several operands that are encoded as one. */
 export function group<L extends Operands>(list: L): Operand<Values<L>> {
   const words = Object.values(list).map((operand) => operand.words);
   return {

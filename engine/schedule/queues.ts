@@ -4,7 +4,7 @@ import type { Sequence } from "./sequence.ts";
 export class Queue {
   readonly interactive: Sequence[] = [];
   readonly batch: Sequence[] = [];
-  /** In order of urgency. */
+  /** The waiting sequences by priority, the most urgent priority first. */
   readonly lists: readonly Sequence[][] = [this.interactive, this.batch];
 
   get length(): number {

@@ -22,7 +22,7 @@ import { EngineError } from "../api/errors.ts";
 const FEW_ANSWERS = 8;
 /** Default of `wholeRows`: a multiple of every kernel's register tile. */
 const WHOLE_ROWS = 16;
-/** In order of urgency. */
+/** The priorities, the most urgent one first. */
 const PRIORITIES = ["interactive", "batch"] as const;
 
 /**

@@ -87,7 +87,7 @@ export interface DiskPart {
   storing: object | undefined;
   /** Whether to ignore the disk, because a read was late or incomplete. */
   skips: boolean;
-  /** Where the prompt is stored, once it is. */
+  /** The place on the disk where the prompt is stored; undefined until it is stored. */
   stored: StoredPrompt | undefined;
 }
 
@@ -113,7 +113,7 @@ export interface AdmissionPart {
 
 /** What a sequence has published. The functions of engine/output write it. */
 export interface ProgressPart {
-  /** Whether the prompt was in the KV cache once and its events are published. */
+  /** Whether the whole prompt has been in the KV cache, and the prompt's events have been published. */
   prefilled: boolean;
   /** Number of prompt tokens last reported as processed. */
   reported: number;

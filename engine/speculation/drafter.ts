@@ -1,7 +1,7 @@
 import type { StepInput, StepOutput } from "../backend/backend.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
-/** Where drafts come from. */
+/** The source of drafts: the name of a drafter. */
 export type DraftKind = "lookup" | "mtp" | "draft";
 
 /** Grades of confidence: 0 to GRADES - 1. */
@@ -26,7 +26,7 @@ export interface DraftWanted {
 /** A sequence's rows in a computed and published step. */
 export interface ComputedRows {
   readonly sequence: Sequence;
-  /** Its first row in the step's tokens. */
+  /** Index of the sequence's first row among the step's tokens. */
   readonly start: number;
   /** Position of that row's token in the sequence. */
   readonly position: number;

@@ -103,7 +103,8 @@ export class Speculation {
   }
 
   /**
-   * Returns the step with drafts where they are likely to pay off. Returns synchronously if all drafters do.
+   * Returns the step with drafts where they are likely to pay off. Returns without a promise if all drafters return
+   * without one.
    */
   draft(
     step: readonly Scheduled[],

@@ -12,7 +12,7 @@ export interface EncodeOptions {
   parseSpecial?: boolean;
   /** The text is a prompt with marks (literal_marks.ts), which are removed after control tokens are found. */
   marked?: boolean;
-  /** Throw TooManyTokens where the text has more tokens. They are not all counted. */
+  /** Throw TooManyTokens where the text has more tokens. The tokens of a text that is too long are not all counted. */
   atMost?: number;
 }
 

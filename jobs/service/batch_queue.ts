@@ -236,7 +236,7 @@ export class BatchQueue {
 
   async #answer(batch: BatchRecord, live: Live): Promise<void> {
     const { folder, storage, store, now, processor, limits, report } = this.options;
-    // A batch that ended before it began needs no model.
+    // A batch that was cancelled or expired before it began needs no model.
     const settings = batch.settings ?? (live.ending === null ? await this.#identity(batch.models) : {});
     const job = folder.job(batch.id);
     await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });

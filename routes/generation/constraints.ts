@@ -177,7 +177,7 @@ export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm):
   refuse(ctx, [second], "conflicting_parameters", message);
 }
 
-/** Returns the form that the request asks for, or undefined when any text will do. */
+/** Returns the request's constraint, or undefined if its answer may be any text. */
 export function formOf(body: Fields): AskedForm | undefined {
   return formsOf(body)[0];
 }
@@ -222,7 +222,7 @@ export function isGiven<T>(value: T | null | undefined): value is T {
 
 export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
-/** `closed`: whether objects that list their properties have no others. */
+/** `closed`: whether an object must not have properties that its schema does not list. */
 export function jsonForm(given: JsonSchemaBody | string, closed = false): Constraint {
   const schema = typeof given === "string" ? tryJson(given) : given;
   return { kind: "json_schema", schema, ...(closed && { closed }) };

@@ -272,7 +272,7 @@ export class FolderStore implements PromptStore {
     }
   }
 
-  /** Evicts the least recently used parts until `bytes` fit. Returns whether they do. */
+  /** Evicts the least recently used parts until `bytes` more fit. Returns false if they cannot fit. */
   async #makeRoom(bytes: number): Promise<boolean> {
     const { limit, keepMs } = this.options;
     if (bytes > limit) return false;

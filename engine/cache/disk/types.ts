@@ -31,9 +31,9 @@ export interface PromptStore {
    * Writes in the background. Returns whether the part exists at the end. `bytes` must not change until then.
    */
   write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<boolean>;
-  /** Makes existing parts durable. Returns whether they are. */
+  /** Makes existing parts durable. Returns whether all of them are durable. */
   sync(names: readonly string[]): Promise<boolean>;
-  /** Marks a chain's parts as used. The first is evicted last. */
+  /** Marks a chain's parts as used. The chain's first part is evicted last. */
   use(names: readonly string[]): void;
   /** Calls the listener when there is room again, until the returned function is called. */
   onRoom(listener: () => void): () => void;

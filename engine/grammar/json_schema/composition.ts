@@ -16,7 +16,8 @@ const MAPS = ["properties", "patternProperties", "$defs", "definitions"];
 const IN_PLACE = ["allOf", "anyOf", "oneOf"];
 
 /**
- * Whether a schema under `keyword` alone describes the properties of its values. `alone`: whether its parent does.
+ * Returns whether a schema under `keyword` is the only schema that describes the properties of its values. `alone`:
+ * whether its parent schema is the only one.
  */
 export function isAlone(schema: Schema, keyword: string, alone: boolean): boolean {
   if (!IN_PLACE.includes(keyword)) return true;

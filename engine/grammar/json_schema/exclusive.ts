@@ -12,9 +12,9 @@ interface Facts {
   readonly values?: ReadonlySet<string>;
   /** For objects: the possible values of required properties, if there are few. */
   readonly constants: ReadonlyMap<string, ReadonlySet<string>>;
-  /** For objects: the names that they must have. */
+  /** For objects: the names of required properties. */
   readonly required: ReadonlySet<string>;
-  /** For objects: the only names that they may have, if there are no others. */
+  /** For objects: all names that their properties may have; undefined if other names are allowed. */
   readonly names?: ReadonlySet<string>;
 }
 
@@ -24,7 +24,7 @@ const MOST_REFERENCES = 8;
 export interface ExclusiveOptions {
   /** The whole schema, in which references are resolved. */
   readonly root: unknown;
-  /** Whether objects that list their properties have no others. */
+  /** Whether an object must not have properties that its schema does not list. */
   readonly closed: boolean;
   /** Comparisons left for all schemas together. At 0, schemas count as overlapping. */
   readonly budget: Budget;

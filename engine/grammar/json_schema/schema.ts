@@ -89,7 +89,7 @@ const SCHEMAS_PER_OFFER = 32;
 export const COARSEST = 3;
 
 export interface SchemaUse {
-  /** Whether objects that list their properties have no others, unless the schema says so. */
+  /** Whether an object must not have properties that its schema does not list, unless the schema allows them. */
   readonly closed?: boolean;
   /** Whether the grammar may accept more than the schema where it cannot be expressed. */
   readonly loose?: boolean;

@@ -145,7 +145,10 @@ Deno.test("compilableSchema: turns a oneOf into an anyOf when its schemas exclud
   }
 });
 
-/** The campaign's judge checks a pattern's ECMAScript meaning. This test checks its spelling. */
+/**
+ * The campaign checks that a translated pattern keeps its ECMAScript meaning. This test checks the text of the
+ * translation.
+ */
 Deno.test("rustPattern: patterns keep their meaning in Rust's syntax", () => {
   assertEquals(rustPattern("^[a-z&&[]$"), "^[a-z\\u{26}\\u{26}\\u{5b}]$");
   assertEquals(
