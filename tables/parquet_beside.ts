@@ -26,7 +26,7 @@ const END_BYTES = 8;
  * Error of rows that were not run. The output copies whole row groups, so a row group may have answered rows and rows
  * that were not run.
  */
-const NOT_ASKED = "Not run yet: the run had a limit";
+const NOT_ASKED = "Not run yet, because the run was limited to the first rows";
 
 /**
  * Yields a copy of the file with more columns. `rows` yields their cells. If `rows` ends early, the copy ends

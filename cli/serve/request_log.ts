@@ -104,7 +104,7 @@ export class RequestLog {
       this.#fail(error as Error);
       return;
     }
-    if (this.#hasFailed) this.#options.note("The log of requests is written again");
+    if (this.#hasFailed) this.#options.note("The log of requests can be written again");
     this.#hasFailed = false;
   }
 

@@ -167,7 +167,9 @@ export class KvCache {
       return { blocks, first, end: Math.max(first, shared.length) };
     });
     this.states?.start(sequence, shared.length === end ? shared : [], known.length);
-    if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
+    if (!this.extend(sequence, sequence.length)) {
+      throw new Error("The admitted sequence does not fit into the KV cache");
+    }
     if (sequence.admission.at === undefined) this.stored?.reused(sequence, Math.min(usable, end));
     return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
   }

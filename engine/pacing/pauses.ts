@@ -13,7 +13,7 @@ const SLICE_MS = 4;
 class Pause extends Error {
   override name = "Pause";
   constructor(readonly work: Paced<unknown>) {
-    super("The work goes on after a pause");
+    super("The work continues after a pause");
   }
 }
 

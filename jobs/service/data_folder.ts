@@ -224,7 +224,7 @@ export class Upload {
   abandon(): void {
     this.ended();
     const message =
-      "The upload was slow and was stopped, because another one needed its place; send it again later";
+      "The upload was slow and was stopped, because another upload needed its place; send the file again later";
     this.#abandoned.abort(new ServiceError("upload_too_slow", message));
   }
 
@@ -279,15 +279,19 @@ async function openFile(path: string, options: Deno.OpenOptions): Promise<Deno.F
 
 function noDescriptors(cause: unknown): ServiceError | undefined {
   if (!NO_DESCRIPTORS.has(errorCode(cause))) return undefined;
-  return new ServiceError("too_many_transfers", "The server has too many files open; come back later", {
-    cause,
-  });
+  return new ServiceError(
+    "too_many_transfers",
+    "The server has too many files open; send the request again later",
+    {
+      cause,
+    },
+  );
 }
 
 function tooMany(what: string, most: number): ServiceError {
   return new ServiceError(
     "too_many_transfers",
-    `At most ${most} files can be ${what} at once; come back later`,
+    `At most ${most} files can be ${what} at once; send the request again later`,
   );
 }
 

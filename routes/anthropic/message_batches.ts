@@ -37,7 +37,8 @@ const batch = z.object({
   cancel_initiated_at: time.nullable(),
   archived_at: z.null(),
   results_url: z.string().nullable().openapi({
-    description: "A path, which is right behind every proxy; null until the batch has ended",
+    description:
+      "A path without a host, so that it is valid behind every proxy; null until the batch has ended",
   }),
 }).openapi("MessageBatch");
 
@@ -181,7 +182,7 @@ const results = endpoint({
   summary: "Download the results of an ended batch, as JSON lines",
   params,
   content: { "application/x-jsonl": result },
-  answers: "A line for each request; answered ones come first",
+  answers: "One line per request; answered requests come first",
   refusals: { 400: "It has not ended", ...missing, 429: "Too many files are being downloaded" },
 }, ({ params, raw, owner }, context) => {
   const headers = { "content-type": "application/x-jsonl" };

@@ -57,7 +57,7 @@ const promptFields = {
     }),
     format: format.nullish(),
   }).nullish(),
-  output_format: format.nullish().openapi({ description: "Older than output_config.format" }),
+  output_format: format.nullish().openapi({ description: "The older name of output_config.format" }),
   mcp_servers: special({ type: ["array", "null"], maxItems: 0, description: "Not supported" }),
   thread: special({ type: "null", description: "Not supported: the server stores nothing" }),
 };

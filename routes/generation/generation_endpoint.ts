@@ -67,13 +67,14 @@ interface GenerationSpec<Request extends z.ZodType> {
 const REFUSALS: Readonly<Record<number, string>> = {
   400: "A wrong or unsupported field, or a prompt longer than the context",
   404: "No such model",
-  429: "The queue is full, or a limit of the key is reached; come back after `retry-after` seconds",
+  429:
+    "The queue is full, or a limit of the key is reached; send the request again after `retry-after` seconds",
   503:
     "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
 };
 const TEXT_REFUSALS = {
   ...REFUSALS,
-  422: "The answer cannot be completed in the required form",
+  422: "The answer cannot be completed so that it matches its constraint",
 };
 
 /** Builds the endpoint. A client that disconnects cancels its work. */

@@ -68,7 +68,7 @@ const chatMessage = z.object({
   content: content.nullish(),
   name: text(0, 256).nullish(),
   reasoning_content: z.string().nullish(),
-  reasoning: z.string().nullish().openapi({ description: "The same as reasoning_content" }),
+  reasoning: z.string().nullish().openapi({ description: "Another name of reasoning_content" }),
   tool_calls: boundedArray(toolCall, 0, LIMITS.toolCalls).nullish(),
   tool_call_id: callId,
   function_call: calledFunction.nullish().openapi({ description: "Older than tool_calls" }),

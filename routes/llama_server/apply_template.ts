@@ -14,7 +14,8 @@ export const applyTemplate = endpoint({
   operationId: "applyTemplate",
   tag: "Tokenizer",
   summary: "Show the prompt of a conversation",
-  description: "Takes what /v1/chat/completions takes. /completion computes the same prompt from the text.",
+  description:
+    "Takes the body of /v1/chat/completions. /completion computes the same prompt from the returned text.",
   body: chatRequest,
   example: { messages: [{ role: "user", content: "Hi" }] },
   answer,

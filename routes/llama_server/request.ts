@@ -32,7 +32,7 @@ export const llamaServerFields = {
       "Maximum tokens of the answer; 0 only computes the prompt; -1, the default: only the context limits it",
   }),
   max_tokens: generationFields.max_tokens.openapi({
-    description: "The same as n_predict, which supersedes it",
+    description: "Another name of n_predict, which wins if both are given",
   }),
   seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
     description: "-1, the default: a different seed for each request",

@@ -49,7 +49,7 @@ const answer = z.object({
   tokens: z.union([z.array(z.number().int()), z.array(piece)]),
   count: z.number().int().optional().openapi({ description: "With prompt" }),
   max_model_len: z.number().int().optional().openapi({
-    description: "With prompt: the context length in tokens",
+    description: "The context length in tokens, for requests with the field prompt",
   }),
 })
   .openapi("TokenizeAnswer");

@@ -49,7 +49,7 @@ const upload = endpoint({
   answers: "The file",
   leadsTo: ["retrieveFile", "downloadFile", "deleteFile"],
   refusals: {
-    400: "A wrong field, or a form that is broken or cut short",
+    400: "A wrong field, or an invalid or incomplete form",
     413: "The file, or all files together, would be too large",
     429: "Too many files are being uploaded",
     507: "No room for the file on the disk",

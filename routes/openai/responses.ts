@@ -97,7 +97,8 @@ const request = z.object({
   reasoning: z.object({
     effort: reasoningFields.reasoning_effort,
     summary: z.enum(["auto", "concise", "detailed"]).nullish().openapi({
-      description: "With any value, the whole thinking is returned as summary; without, as reasoning text",
+      description:
+        "With any value, the whole thinking is returned as the summary; without a value, as reasoning text",
     }),
   }).nullish(),
   thinking_budget_tokens: reasoningFields.thinking_budget_tokens,
@@ -168,7 +169,7 @@ export const responseTokens = endpoint({
   operationId: "countResponseInputTokens",
   tag: "Generation",
   summary: "Count the tokens of an input",
-  description: "Takes the same body as /v1/responses, because templates put tools and forms into prompts.",
+  description: "Takes the same body as /v1/responses, because tools and schemas are part of some prompts.",
   body: request,
   example: { model: "demo", input: "Who are you?" },
   answer: z.object({ object: z.literal("response.input_tokens"), input_tokens: z.number().int() })

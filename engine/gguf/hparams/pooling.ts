@@ -74,7 +74,7 @@ function labelsOf(file: GgufFile): number {
   if (labels < 1 || labels > MAX_LABELS) {
     throw new GgufError(
       "GGUF_HPARAM",
-      `must have 1 to ${MAX_LABELS} rows, one a label (got ${labels})`,
+      `must have 1 to ${MAX_LABELS} rows, one for each label (got ${labels})`,
       place,
     );
   }

@@ -34,8 +34,8 @@ Deno.test("pooling: refuses an unknown kind, and ranking without a head", () => 
     const [file, message] of [
       [fileWith(5), "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank) (got 5)"],
       [fileWith(4), 'Choose another pooling to embed texts: pooling: "last"'],
-      [fileWith(4, [64]), "must have 1 to 1024 rows, one a label (got 0)"],
-      [fileWith(4, [64, 1025]), "must have 1 to 1024 rows, one a label (got 1025)"],
+      [fileWith(4, [64]), "must have 1 to 1024 rows, one for each label (got 0)"],
+      [fileWith(4, [64, 1025]), "must have 1 to 1024 rows, one for each label (got 1025)"],
     ] as const
   ) {
     const error = assertThrows(() => readPooling(file), GgufError, message);

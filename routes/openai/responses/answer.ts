@@ -106,7 +106,7 @@ const settings = {
   top_logprobs: z.number().int(),
   top_p: z.number(),
   previous_response_id: z.string().nullable(),
-  store: z.boolean().openapi({ description: "Whether the server has stored it" }),
+  store: z.boolean().openapi({ description: "Whether the server has stored the response" }),
 };
 
 export const responseAnswer = z.object({

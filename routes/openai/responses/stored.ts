@@ -35,7 +35,7 @@ const remove = endpoint({
   path: "/v1/responses/{id}",
   operationId: "deleteResponse",
   summary: "Delete a stored response",
-  description: "Afterwards no request can continue it, or a response that continues it.",
+  description: "Afterwards no request can continue this response, or a later response that continues it.",
   answer: z.object({ id: z.string(), object: z.literal("response"), deleted: z.literal(true) })
     .openapi("ResponseDeleted"),
   answers: "It is gone",
@@ -52,7 +52,7 @@ const inputItems = endpoint({
   path: "/v1/responses/{id}/input_items",
   operationId: "listResponseInputItems",
   summary: "List the input items of a stored response",
-  description: "Also the items of the responses that it continues.",
+  description: "The list has the items of the earlier responses that this response continues, too.",
   query: z.object({
     after: cursor,
     limit: digits(1, 100).optional().openapi({ description: `Default ${DEFAULT_LIST}` }),
