@@ -4,7 +4,7 @@
 export const NAME = "compy";
 /** The library's name on JSR, where names have a scope. */
 export const JSR_NAME = `@${NAME}/${NAME}`;
-/** The same as in deno.json. */
+/** The name in deno.json is the same. */
 export const VERSION = "0.1.0";
 
 /** The Deno that packages bring and start. */

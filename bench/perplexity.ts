@@ -50,7 +50,7 @@ export interface PerplexityReport {
   readonly choice: string;
   readonly kvType: KvType;
   readonly chunkTokens: number;
-  /** Chunks that were scored, and chunks to score. They differ after `signal`. */
+  /** Chunks that were scored, and chunks to score. The two numbers differ if `signal` ended the run. */
   readonly chunks: number;
   readonly wanted: number;
   /** Scored tokens. With none, the estimates are NaN. */

@@ -24,7 +24,7 @@ export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
 export interface ConvertOptions {
   /** A folder with config.json, tokenizer.json and safetensors files. */
   readonly folder: string;
-  /** The file to write. It must not exist. */
+  /** The file to write. The file must not exist. */
   readonly out: string;
   /** Format for all matrices. Without it every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;

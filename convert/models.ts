@@ -143,7 +143,7 @@ const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""
 /** Names of the output matrix: in most models, in multimodal ones, in InternLM. */
 const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
-/** The classification head of a decoder. It reads the last token's row. */
+/** The classification head of a decoder. The head reads the last token's row. */
 const CLASSIFIER = "score";
 
 /** Tensors that are left out of every model. */

@@ -169,7 +169,7 @@ export class TensorList {
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
-  /** Adds a matrix without its first `unread` rows. It is small or sensitive, so it is never quantized. */
+  /** Adds a matrix without its first `unread` rows. The matrix is small or sensitive, so it is never quantized. */
   table(name: string, module: string, rows: number, columns: number, unread = 0): void {
     const sourceRows = rows + unread;
     const source = this.finder.matrix(module, sourceRows, columns);
@@ -186,7 +186,7 @@ export class TensorList {
     );
   }
 
-  /** Adds the rows `indexes` of a matrix of `of` rows. They are few, so they are never quantized. */
+  /** Adds the rows `indexes` of a matrix of `of` rows. The rows are few, so they are never quantized. */
   rows(name: string, module: string, indexes: readonly number[], of: number, columns: number): void {
     const source = this.finder.matrix(module, of, columns);
     this.tensors.push(

@@ -1,5 +1,5 @@
 /**
- * Chats in a terminal: `deno run -P=library examples/chat.ts [MODEL.gguf]`. It ends at the end of the input.
+ * Chats in a terminal: `deno run -P=library examples/chat.ts [MODEL.gguf]`. The chat ends at the end of the input.
  */
 import { stdin, stdout } from "node:process";
 import { createInterface } from "node:readline";

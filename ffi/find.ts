@@ -135,7 +135,7 @@ export function installedLibraries(): string | undefined {
   return found && dirname(found);
 }
 
-/** The first existing candidate for the kernels, or undefined. It may have another ABI. */
+/** The first existing candidate for the kernels, or undefined. The candidate may have another ABI. */
 export function kernelsLibrary(): string | undefined {
   return candidates(KERNELS).find((place) => !("problem" in place) && isFile(place.path))?.path;
 }

@@ -20,8 +20,8 @@ const NOTHING = new Uint8Array(0);
 const ANSWER_BYTES = 4096;
 
 /**
- * An open library, from the first place with these symbols and this version. It is never closed, because its own threads may still
- * run. The constructor throws LibraryNotFound.
+ * An open library, from the first place with these symbols and this version. A library is never closed, because its
+ * own threads may still run. The constructor throws LibraryNotFound.
  */
 export class NativeLibrary<Symbols extends Record<string, Export>> {
   /** The file that was opened. */

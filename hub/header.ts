@@ -10,7 +10,7 @@ import type { Piece } from "./unfinished.ts";
 
 /** Bytes of a file to read first. Headers with large vocabularies have about 6 MB. */
 const FIRST_BYTES = 2 ** 20;
-/** Small tensors that affect how a model is computed. They are read with the header. */
+/** Small tensors that affect how a model is computed. These tensors are read with the header. */
 const READ_WITH_HEADER = /^rope_(freqs|factors_long|factors_short)\.weight$/;
 const MOST_FACTORS = 2 ** 20;
 

@@ -12,8 +12,8 @@ import { median } from "../bench/samples.ts";
 
 const ROUNDS = 5;
 /**
- * Length of a round in milliseconds. It can be short with the GPU's timestamps. Without them, this thread notices the
- * end only every 10 ms.
+ * Length of a round in milliseconds. A round can be short with the GPU's timestamps. Without them, this thread
+ * notices the end only every 10 ms.
  */
 const STAMPED_MS = 50;
 const WAITED_MS = 200;

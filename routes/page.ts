@@ -42,7 +42,7 @@ const headers = secureHeaders({
 
 /**
  * Serves the page at `/`, and its files and libraries under `/page/`. They contain nothing secret and need no key; the API
- * requests of the page do. They are not in the API's document. Throws if the folder is missing.
+ * requests of the page do. These paths are not in the OpenAPI document. Throws if the folder is missing.
  */
 export function mountPage<E extends HonoEnv, S extends Schema, P extends string>(app: Hono<E, S, P>): void {
   const readers: Record<string, () => Promise<string | Uint8Array<ArrayBuffer>>> = { ...LIBRARY_FILES };

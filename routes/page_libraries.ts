@@ -10,7 +10,7 @@ type Text = Promise<{ readonly default: string }>;
 const temml = async () =>
   `${(await import("temml/dist/temml.min.js", { with: { type: "text" } })).default}\nexport default temml;\n`;
 
-/** The styles without their font, which a module cannot import. It has script letters and primes. */
+/** The styles without their font, which a module cannot import. The font has script letters and primes. */
 const temmlStyles = async () =>
   (await import("temml/dist/Temml-Local.css", { with: { type: "text" } })).default
     .replace(/@font-face\s*\{[^}]*\}/, "");

@@ -61,7 +61,10 @@ function mix(value: number): number {
   return value ^ (value >>> 15);
 }
 
-/** Returns the greedy answer, computed without any engine. It ends with EOS if that comes first. */
+/**
+ * Returns the greedy answer, computed without any engine. The answer ends with EOS if EOS comes before the token
+ * limit.
+ */
 export function fakeGreedy(prompt: readonly number[], maxTokens: number): number[] {
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxTokens) {
@@ -90,7 +93,7 @@ export interface FakeBackendOptions {
 /**
  * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. A
  * wrong block, position or shared prefix therefore gives a wrong token or an error. With state slots, its recurrent
- * state is the text too, and must agree with the KV. The same holds for the tokens that each window sees.
+ * state is the text too, and must agree with the KV. The tokens that each window sees must agree in the same way.
  */
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };

@@ -75,7 +75,7 @@ export class KernelModel implements Disposable {
     return this.loadAs(readPlan, bytes, compile, options);
   }
 
-  /** The same with a plan outside the registry. */
+  /** Loads a model like `load`, with a plan outside the registry. */
   static async loadAs(
     build: (file: GgufFile) => Plan | Promise<Plan>,
     bytes: Uint8Array,
@@ -92,7 +92,7 @@ export class KernelModel implements Disposable {
     }
   }
 
-  /** The same for a file on the disk, which may be removed after the call. */
+  /** Loads a model like `load`, from a file on the disk, which may be removed after the call. */
   static async open(
     file: GgufFile,
     built: Plan,

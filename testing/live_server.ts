@@ -42,7 +42,7 @@ export async function withLiveServer(
   throw new Error(`serve ended with ${code}: ${complaints}`);
 }
 
-/** The same for another `program`, which may end by itself. */
+/** Like `withLiveServer`, for another `program`, which may end by itself. */
 export async function runLiveServer(
   program: readonly string[],
   args: readonly string[],

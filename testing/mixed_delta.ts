@@ -49,7 +49,7 @@ export function mixDelta(b: PlanBuilder, input: Value, heads: DeltaHeads, name: 
   return deltaRule(b, { qkv, gate, alpha, beta }, { decay, bias, norm }, shape, eps);
 }
 
-/** The same in float64. */
+/** The same computation in float64. */
 export function exactDelta(
   input: readonly Row[],
   { keyHeads, valueHeads, headDim }: DeltaHeads,

@@ -54,7 +54,7 @@ export const LAYERS: readonly MixedLayer[] = [
   { ...FULL, reads: 1 },
 ];
 
-/** The same with recurrent layers of two shapes. */
+/** The same model with recurrent layers of two shapes. */
 export const HYBRID_LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, delta: { keyHeads: 2, valueHeads: 4, headDim: 32 } },
   SLIDING,

@@ -13,7 +13,7 @@ import {
 import { ApiError, type ModelPulls, type PullRow } from "../../lib/serving.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 
-/** Maximum number of downloads that run or wait. They run one after the other, because they share the network. */
+/** Maximum number of downloads that run or wait. Downloads run one after the other, because they share the network. */
 const MAX_DOWNLOADS = 8;
 /** Time between two lines of progress. */
 const ROW_MS = 100;

@@ -23,7 +23,9 @@ const ALIVE_MS = 1000;
  * up.
  */
 const WAITS_MS = [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
-/** Signals that end a child before it listens for signals. They count as a requested stop. */
+/**
+ * Signals that end a child before it listens for signals. An end by one of these signals counts as a requested stop.
+ */
 const ASKED: readonly string[] = ["SIGTERM", "SIGINT"];
 const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 

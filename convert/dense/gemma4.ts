@@ -9,7 +9,7 @@ import type { TensorList } from "../tensor_list.ts";
 
 const MAX_EXPERTS = 4096;
 const MAX_SOFTCAP = 1e9;
-/** Divisor of the frequencies of pairs that are not rotated. It makes their angles negligible. */
+/** Divisor of the frequencies of pairs that are not rotated. The divisor makes the angles of these pairs negligible. */
 const STILL = 1e30;
 
 /** config.json's values. Layers with a window have the decoder's heads and rotary positions. */

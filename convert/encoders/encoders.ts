@@ -77,7 +77,7 @@ function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
 }
 
 /** Lists a linear layer and its bias. */
-/** Lists the table of token types. It stays in floats, like the table of positions. */
+/** Lists the table of token types. The table stays in floats, like the table of positions. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
   const count = config.count("type_vocab_size", MAX_TYPES, 1);
   list.table("token_types", module, count, hidden);

@@ -128,7 +128,10 @@ export function convertMellum(config: Fields, list: TensorList, prefix: string):
   };
 }
 
-/** Returns config.json with the rotary keys of layers without a window. Those of other layers may only lack YaRN. */
+/**
+ * Returns config.json with the rotary keys of layers without a window. The rotary keys of other layers may differ
+ * only by YaRN.
+ */
 function withFullRope(config: Fields, windows: boolean): Fields {
   if (windows) config.mustBe("use_sliding_window", true, "layer_types names layers with a window");
   const ropes = config.fields("rope_parameters") ??

@@ -41,7 +41,8 @@ const scaleCodes = new Uint8Array(SUBS_4);
 const minCodes = new Uint8Array(SUBS_4);
 
 /**
- * Writes the best scale and min of the sub-block at x[at..] into scales[j] and mins[j]. Neither is below 0.
+ * Writes the best scale and min of the sub-block at x[at..] into scales[j] and mins[j]. Scale and min are never below
+ * 0.
  */
 function fitSub4(at: number, j: number): void {
   let [low, high, sumX] = [0, -Infinity, 0];

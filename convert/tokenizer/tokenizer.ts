@@ -11,7 +11,8 @@ import { wordPieceEntries } from "./word_piece.ts";
 const MAX_TOKEN_LENGTH = 2048;
 
 /**
- * Gemma 4's tokens that separate the parts of an answer. They are control tokens in tokenizer.json, but must be shown.
+ * Gemma 4's tokens that separate the parts of an answer. These tokens are control tokens in tokenizer.json, but
+ * answers must show them.
  */
 const GEMMA4_SHOWN: readonly string[] = [
   "<|channel>",

@@ -1,8 +1,8 @@
 import { ConvertError } from "../errors.ts";
 
 /**
- * A file that is written as TARGET.partial and renamed to its target when complete. It replaces a partial file of a
- * killed process. While a live process writes it, a second process is refused.
+ * A file that is written as TARGET.partial and renamed to its target when complete. The new file replaces a partial
+ * file of a killed process. While a live process writes it, a second process is refused.
  */
 export class PartialFile implements Disposable {
   private constructor(readonly path: string, readonly target: string, readonly file: Deno.FsFile) {}

@@ -25,7 +25,9 @@ export interface ModelInfo {
   readonly contextLength: number;
   /** Maximum tokens of one sequence that the model was made for. */
   readonly trainedContext?: number;
-  /** The context length in a batch's identity; by default `contextLength`. It does not depend on free memory. */
+  /**
+   * The context length in a batch's identity; by default `contextLength`. This length does not depend on free memory.
+   */
   readonly identityContext?: number;
   readonly vocabSize: number;
   /** When the model was loaded, in Unix seconds. */

@@ -25,7 +25,7 @@ export interface GenerateRequest extends Sender {
    */
   readonly maxTokens?: number;
   readonly sampling?: Partial<SamplingParams>;
-  /** Texts that end the generation. They are not part of the output. */
+  /** Texts that end the generation. Stop texts are not part of the output. */
   readonly stop?: readonly string[];
   /** Continue past end-of-generation tokens (for benchmarks); with a constraint, while it allows other tokens. */
   readonly ignoreEos?: boolean;

@@ -15,7 +15,7 @@ export interface Ending {
   readonly norm?: string;
   /** Whether the norm is a LayerNorm; by default the architecture's kind. */
   readonly layerNorm?: boolean;
-  /** An encoder returns rows of whole texts. It has no logits and no output matrix. */
+  /** An encoder returns rows of whole texts. An encoder has no logits and no output matrix. */
   readonly encoder?: boolean;
   /** How logits are scaled or bounded; by default not at all. */
   readonly logits?: LogitOptions;

@@ -33,7 +33,7 @@ export function isLeftOut(name: string): boolean {
   return PARTS.some(([, names]) => names.test(name));
 }
 
-/** Whether a tensor belongs to a layer after the first `layers`. These extra layers draft tokens. */
+/** Whether a tensor belongs to a layer after the first `layers`. The layers after the first `layers` draft tokens. */
 export function isDrafting(name: string, layers: number): boolean {
   const block = /^blk\.(\d+)\./.exec(name);
   return block !== null && Number(block[1]) >= layers;

@@ -58,7 +58,7 @@ export interface LayerSizes {
   readonly headDim: number;
 }
 
-/** Biases that come after a layer's other tensors. Those of q, k and v follow their matrices. */
+/** Biases that come after a layer's other tensors. The biases of q, k and v follow their matrices. */
 const LAST_BIASES = ["ffn_up", "attn_output", "ffn_down"];
 
 /** Lists a block's own tensors instead of the usual ones. */

@@ -273,7 +273,7 @@ export interface Backend {
   compile(plan: Plan, options: CompileOptions): Promise<void>;
   /** Runs one step. Throws StepStopped if `requestStop` ended it early. */
   step(input: StepInput): Promise<StepOutput>;
-  /** The best number of rows for a prefill step, if it is below the maximum. It changes with measured times. */
+  /** The best number of rows for a prefill step, if it is below the maximum. The number changes with measured times. */
   readonly stepRows?: number;
   /**
    * Products handle rows in tiles of this many, so a multiple takes no longer than slightly fewer rows. Undefined if

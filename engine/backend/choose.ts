@@ -92,7 +92,7 @@ export async function packedBytes(
 
 /**
  * Opens a backend, loads the weights and compiles the plan. "auto" chooses the GPU only if a prompt and an answer are
- * faster there than on the CPU. It chooses the CPU if the GPU fails in any way. Throws KernelError and GpuError.
+ * faster there than on the CPU. If the GPU fails in any way, "auto" chooses the CPU. Throws KernelError and GpuError.
  */
 export async function prepareBackend(
   file: GgufFile,

@@ -111,7 +111,10 @@ export class KvCache {
     return this.#free.length + this.#idle.size + this.#total - this.#fresh;
   }
 
-  /** Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. It fits at 0 or less. */
+  /**
+   * Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. If the number is 0 or
+   * less, the sequence fits.
+   */
   missing(sequence: Sequence, spare: number): number {
     const shared = this.#usable(this.#index.findPrefix(sequence));
     let held = 0;
@@ -357,8 +360,8 @@ export class KvCache {
   }
 
   /**
-   * With recurrent states: whether the block edge where the two sequences diverge is still ahead. If so, marks it for
-   * a snapshot.
+   * With recurrent states: whether the block edge where the two sequences diverge is still ahead. Marks such a block
+   * edge for a snapshot.
    */
   #willSave(running: Sequence, waiting: Sequence, states: RecurrentStates): boolean {
     const limit = Math.floor(Math.min(running.length, reusableTokens(waiting)) / KV_BLOCK_TOKENS);

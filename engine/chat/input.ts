@@ -1,6 +1,6 @@
 import type { Mark, Marks } from "./marks.ts";
 
-/** A step of a reader. It yields when it needs more input. */
+/** A step of a reader. The generator yields when it needs more input. */
 export type Reading<T = void> = Generator<undefined, T, undefined>;
 
 const SURROGATE = /[\ud800-\udfff]/;

@@ -1,8 +1,8 @@
 import type { Tokenizer } from "../tokenizer/types.ts";
 
 /**
- * A special piece of an answer, for example `<think>` or `[TOOL_CALLS]`. It is one token where the vocabulary
- * has it, else text.
+ * A special piece of an answer, for example `<think>` or `[TOOL_CALLS]`. A mark is one token if the vocabulary has
+ * it, else text.
  */
 export interface Mark {
   readonly text: string;

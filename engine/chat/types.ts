@@ -84,7 +84,7 @@ export interface ThinkingBounds {
   readonly anywhere: boolean;
   /** Tokens with which the model begins thinking. */
   readonly begin: readonly number[];
-  /** Tokens that end thinking. They are forced when the budget is spent. */
+  /** Tokens that end thinking. These tokens are forced when the thinking budget is spent. */
   readonly end: readonly number[];
   /** Maximum tokens between `begin` and `end`; Infinity for no limit. */
   readonly budget: number;

@@ -39,7 +39,7 @@ export function compilableLark(grammar: string): string {
   return result.join("");
 }
 
-/** Returns the JSON text at a position. It ends with its closing bracket. */
+/** Returns the JSON text at a position. The JSON text ends with its closing bracket. */
 function jsonAt(source: string, from: number): { text: string; end: number } {
   const start = from + /^\s*/.exec(source.slice(from))![0].length;
   const piece = /"(?:\\.|[^"\\])*"|[[{]|[\]}]|[^\s[\]{}"]+|\s+|[\s\S]/guy;

@@ -111,8 +111,8 @@ export interface Matcher {
    */
   consume(token: number): boolean;
   /**
-   * Returns the forced tokens, split as the tokenizer splits their text; empty if there is a choice. It does not
-   * consume them.
+   * Returns the forced tokens, split as the tokenizer splits their text; empty if there is a choice. The matcher does
+   * not consume the tokens.
    */
   forced(): readonly number[];
   /** Whether the answer is complete, so that only its end may follow. */

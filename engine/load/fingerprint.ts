@@ -15,9 +15,9 @@ const PAGE_BYTES = 4096;
 const PAGES = 8;
 
 /**
- * Returns a model file's fingerprint by content. It reads tensors of up to 32 KiB in full. Of a larger tensor it reads
- * 8 pages of 4 KiB, spread from the first to the last byte. Training, merging or quantizing again changes all these
- * pages, and 27 billion weights take less than a second.
+ * Returns a model file's fingerprint by content. Tensors of up to 32 KiB are read in full. Of a larger tensor it
+ * reads 8 pages of 4 KiB, spread from the first to the last byte. Training, merging or quantizing again changes all
+ * these pages, and 27 billion weights take less than a second.
  *
  * It does not detect a file made to deceive: a change between those pages keeps the fingerprint. Throws
  * Error when the file became shorter meanwhile.

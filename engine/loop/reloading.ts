@@ -40,8 +40,8 @@ const NO_END_MS = 2 ** 31 - 1;
 
 /**
  * An engine that is reloaded when it fails. Its running requests end with the error. Until the new engine is ready,
- * this one is `loading` and refuses requests with `engine_unavailable`. It is `failed` only when it will not be
- * reloaded.
+ * this one is `loading` and refuses requests with `engine_unavailable`. The state is `failed` only when the engine
+ * will not be reloaded.
  *
  * `moveTo` replaces a working engine: running requests end in the old one.
  */

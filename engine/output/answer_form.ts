@@ -34,7 +34,7 @@ export class AnswerForm {
     return this.#matcher !== undefined;
   }
 
-  /** Whether stop texts apply to the last token's text. They do not apply inside thinking or message headers. */
+  /** Whether stop texts apply to the last token's text. Stop texts do not apply inside thinking or message headers. */
   get watched(): boolean {
     return !this.thinking?.took && !this.#headers?.inside;
   }

@@ -112,7 +112,10 @@ export function failOne(sequence: Sequence, error: EngineError): void {
   sequence.stream.fail(error);
 }
 
-/** Marks the sequence as done, so nothing more is published. It keeps its place until the scheduler removes it. */
+/**
+ * Marks the sequence as done, so nothing more is published. The sequence keeps its place until the scheduler removes
+ * it.
+ */
 export function end(sequence: Sequence): void {
   sequence.progress.done = true;
   sequence.unlisten();

@@ -175,7 +175,7 @@ export class OutputText {
     return held + this.#decoder.push(token);
   }
 
-  /** Returns the text that was still held back. It may complete a stop string (`stopped`). */
+  /** Returns the text that was still held back. This text may complete a stop string (`stopped`). */
   end(): string {
     return this.#matcher.push(this.#decoder.end()) + this.#matcher.end();
   }

@@ -128,7 +128,7 @@ class TokenMatcher implements MarkMatcher {
   }
 }
 
-/** Finds the text of a run of tokens, however it is split into tokens. It may begin and end inside tokens. */
+/** Finds the text of a run of tokens, however it is split into tokens. The text may begin and end inside tokens. */
 class TextMatcher implements MarkMatcher {
   protected readonly text: string;
   /** The last bytes that may belong to the text, and the number of bytes of each token. */

@@ -319,7 +319,7 @@ export function wholeName(name: string): string {
 }
 
 /**
- * Returns consecutive rows, or values, of a tensor as a tensor of its own. They are contiguous in the file.
+ * Returns consecutive rows, or values, of a tensor as a tensor of its own. The rows are contiguous in the file.
  */
 function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly number[]): TensorInfo {
   const rows = shape.at(-1)!;

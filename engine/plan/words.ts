@@ -50,13 +50,13 @@ export class WordWriter {
     return this;
   }
 
-  /** Returns the message. It is valid until the writer is used again. */
+  /** Returns the message. The message is valid until the writer is used again. */
   bytes(): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.#view.buffer, 0, this.#length);
   }
 
   /**
-   * Copies bytes unchanged: all machines with kernels are little-endian. This matters for masks, which have
+   * Copies bytes unchanged: all machines with kernels are little-endian. Copying is fast, which matters for masks of
    * thousands of words.
    */
   #words({ buffer, byteOffset, byteLength }: Int32Array | Uint32Array | Float32Array): this {

@@ -24,7 +24,10 @@ export interface RunningState {
   answer: number | undefined;
 }
 
-/** The parts of a prefix that a sequence waits for. They are read from a disk into its blocks and slot. */
+/**
+ * The parts of a prefix that a sequence waits for. The parts are read from a disk into the sequence's blocks and
+ * slot.
+ */
 export interface Restore {
   /** Number of the prefix's blocks, including those in memory. */
   readonly end: number;

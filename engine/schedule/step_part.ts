@@ -7,7 +7,10 @@ const NO_TOKENS = new Int32Array(0);
 export interface Scheduled {
   readonly sequence: Sequence;
   readonly rows: number;
-  /** Rows whose next token is scored (`unscored`). They end `rows` or directly precede the last row. */
+  /**
+   * Rows whose next token is scored (`unscored`). These rows are the last of `rows`, or directly precede the last
+   * one.
+   */
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;

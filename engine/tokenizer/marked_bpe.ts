@@ -79,8 +79,8 @@ export class MarkedBpeEncoder {
     const asWhole = this.preTokenizer.wholePieces === "line breaks" && /^\n+$/.test(piece);
     const whole = asWhole ? this.#tokenOf(piece) : undefined;
     if (whole !== undefined) return [whole];
-    // Characters without a token get numbers from -2 down. These never merge and identify the character
-    // afterwards.
+    // Characters without a token get numbers from -2 down. Symbols with these numbers never merge, and identify the
+    // character afterwards.
     const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#tokenOf(character));
     const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];

@@ -113,8 +113,8 @@ export class SpmEncoder {
   }
 
   *#encodePiece(piece: string): Paced<number[]> {
-    // Characters in no token get numbers from -2 down. These never merge and identify the character
-    // afterwards.
+    // Characters in no token get numbers from -2 down. Symbols with these numbers never merge, and identify the
+    // character afterwards.
     const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#symbolOf(character, false));
     const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];

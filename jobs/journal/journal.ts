@@ -161,7 +161,7 @@ export class Journal {
       }
       await this.recover();
     }
-    // A killed process may have left answers only in the page cache. They count from here on, so sync them.
+    // A killed process may have left answers only in the page cache. These answers count from here on, so sync them.
     await this.sync();
     await this.storage.syncFolderOf(this.path).catch((error) => {
       throw syncError(this.path, error);

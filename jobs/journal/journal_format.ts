@@ -237,7 +237,10 @@ function sealFrame(offset: number, frame: Uint8Array): void {
   view.setUint32(4, frameChecksum(offset, frame.subarray(FRAME_BYTES)), true);
 }
 
-/** Returns the payload length of the frame at the start of `bytes` (at least FRAME_BYTES). It is not verified yet. */
+/**
+ * Returns the payload length of the frame at the start of `bytes` (at least FRAME_BYTES). The length is not verified
+ * yet.
+ */
 export function frameLength(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
 }

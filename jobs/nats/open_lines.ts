@@ -50,8 +50,8 @@ const SUSPECT_AFTER = 2;
 const MAX_SILENCED = 6;
 
 /**
- * The unanswered lines of a run, and the workers that try them. It knows neither the network nor the time. The first
- * complete answer of a valid attempt settles a line, once; later answers are dropped.
+ * The unanswered lines of a run, and the workers that try them. The class does not use the network or a clock. The
+ * first complete answer of a valid attempt settles a line, once; later answers are dropped.
  */
 export class OpenLines {
   private readonly lines = new Map<number, LineState>();

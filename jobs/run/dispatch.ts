@@ -297,7 +297,7 @@ class Dispatch {
   }
 }
 
-/** Stands for the answer of an `execute` that returns none. It becomes an error of the line. */
+/** Stands for the answer of an `execute` that returns none. A missing answer becomes an error of the line. */
 const NOTHING: Answer = { status: 0, body: {} };
 
 /** Errors may name their engine in the same field as answers. */

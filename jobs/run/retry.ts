@@ -46,7 +46,7 @@ interface InputLine extends Pick<RawLine, "number" | "bytes"> {
   readonly customId: string | undefined;
 }
 
-/** One retry of a job's failed lines. It holds the job's journal until it is closed. */
+/** One retry of a job's failed lines. The retry holds the job's journal until the retry is closed. */
 export class Retry {
   /** The retry's files: run them as a job, with `order`, before `merge`. */
   readonly files: JobFiles;

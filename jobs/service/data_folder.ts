@@ -186,7 +186,7 @@ async function nameHolder(lock: Deno.FsFile): Promise<void> {
   await lock.write(new TextEncoder().encode(`${Deno.pid}\n`));
 }
 
-/** A file that is being received. It is written to disk as it arrives; `discard` removes it. */
+/** A file that is being received. The file is written to disk while it arrives; `discard` removes it. */
 export class Upload {
   bytes = 0;
   /** Received bytes, plus those being written now. */

@@ -45,7 +45,7 @@ export interface ResponseStoreOptions {
   readonly now?: () => number;
 }
 
-/** Returns the id of a new response. It begins with the time, so that ids sort by age. */
+/** Returns the id of a new response. The id begins with the time, so that ids sort by age. */
 export function newResponseId(now = Date.now()): string {
   const random = crypto.randomUUID().replaceAll("-", "").slice(12);
   return `resp_${now.toString(16).padStart(12, "0")}${random}`;

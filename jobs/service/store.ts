@@ -12,7 +12,7 @@ import {
 } from "../types.ts";
 
 const SCHEMA_VERSION = 1;
-/** Added to databases of earlier versions. Those versions can still use the database afterwards. */
+/** Added to databases of earlier versions. Earlier versions can still use the database afterwards. */
 const REASONING_COLUMN = "reasoning_tokens INTEGER NOT NULL DEFAULT 0";
 const SCHEMA = `
 CREATE TABLE files (

@@ -29,8 +29,8 @@ export interface BatchOptions {
   /** The output file. The journal `output` + `.journal` beside it records the progress of the job. */
   readonly output: string;
   /**
-   * The file for refused and failed lines; default `OUT.errors.jsonl` for `OUT.jsonl`. It is written only if
-   * there are any.
+   * The file for refused and failed lines; default `OUT.errors.jsonl` for `OUT.jsonl`. The file is written only if
+   * such lines exist.
    */
   readonly errors?: string;
   /** Lines in flight; default 1.5 times the number of requests that the model runs together. */

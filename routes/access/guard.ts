@@ -10,8 +10,8 @@ import { WARNING_HEADER } from "../core/parameters.ts";
 
 /**
  * Throws ApiError for a Host header that names another machine: a web page whose name was rebound to this address must
- * not reach the server (DNS rebinding). `allowed`: further names without port, or "any". This machine's own names
- * always pass.
+ * not reach the server (DNS rebinding). `allowed`: further names without port, or "any". The names of this machine
+ * are always allowed.
  */
 export function checkHost(host: string, allowed: readonly string[] | "any"): void {
   if (allowed === "any") return;

@@ -54,7 +54,7 @@ export const toolFields = {
 
 type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
 
-/** Returns true for a tool that the server cannot run. It has no schema, so it is left out of the prompt. */
+/** Returns true for a tool that the server cannot run. Such a tool has no schema, so it is left out of the prompt. */
 function isHosted({ type }: { type?: string | null }): boolean {
   return Boolean(type) && type !== "custom";
 }

@@ -12,7 +12,7 @@ interface Figures {
 
 /**
  * The error for a prompt that exceeds the context window. Agents shorten their history if they recognize the words of
- * their API's error, so each API has its own words. This message has OpenAI's.
+ * their API's error, so each API has its own words. This message has the words of OpenAI's API.
  */
 export class ContextOverflow extends ApiError {
   /** Tokens that the request needs at least. An answer needs one. */

@@ -96,9 +96,9 @@ export interface Endpoint {
 }
 
 /**
- * Builds an endpoint whose document and validation share one schema: the handler sees only validated input. It returns
- * the answer as JSON or as a Response. OpenAPIHono.openapi() is not used, because it would read and check bodies
- * without limits on size, depth and time.
+ * Builds an endpoint whose document and validation share one schema: the handler sees only validated input. The
+ * handler returns the answer as JSON or as a Response. OpenAPIHono.openapi() is not used, because it would read and
+ * check bodies without limits on size, depth and time.
  */
 export function endpoint<
   P extends Fields | None = None,

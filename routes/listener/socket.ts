@@ -17,7 +17,7 @@ export function removeSocket(address: ListenAddress): void {
   try {
     Deno.removeSync(address.unix);
   } catch {
-    // It is already gone.
+    // The socket's file is already gone.
   }
 }
 

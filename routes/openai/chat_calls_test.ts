@@ -381,7 +381,7 @@ Deno.test("constraints: each field reaches the engine for every answer, and two 
           if (one === two) continue;
           const response = await post(path, { model: "demo", ...body, ...first, ...second });
           const { error } = await response.json();
-          // The same form given in two fields is not a conflict.
+          // The same constraint in two fields is not a conflict.
           if (JSON.stringify(form) === JSON.stringify(other)) {
             assertEquals(response.status, 200, JSON.stringify([first, second]));
             continue;

@@ -17,8 +17,7 @@ const STACK: usize = 256 << 20;
 /// Compilers in this process that are still running after their time limit.
 static OVERDUE: AtomicUsize = AtomicUsize::new(0);
 const MAX_OVERDUE: usize = 4;
-/// The message when no compiler may start, because too many exceed their time. ffi/grammar.ts contains the same
-/// message.
+/// The message when so many compilers are overdue that no other may start. ffi/grammar.ts has it too.
 pub const BUSY: &str = "Too many slow constraints are still being compiled";
 
 /// Tokens of the warm-up answer of a grammar.

@@ -4,17 +4,17 @@
 //! in longer answers. Only time measures that work. It is CPU time, because other threads do not affect it.
 use std::time::Duration;
 
-/// The time that an answer may take: an allowance per step, and an additional one for the whole answer.
+/// An allowance of time per step of an answer, and for the whole answer beyond that.
 #[derive(Clone, Copy)]
 pub struct Allowance {
     each: Duration,
     beyond: Duration,
 }
 
-/// The limit for taking tokens. Tokens of large schemas take a hundredth of it. `beyond` is longer than the time in
-/// which a lexer uses up its fuel before the next mask.
+/// For taking tokens. Tokens of large schemas take a hundredth of it. `beyond` is more than a lexer's fuel up to the
+/// next mask takes.
 pub const TOKENS: Allowance = Allowance { each: Duration::from_millis(2), beyond: Duration::from_millis(50) };
-/// The limit for masks. Masks of large schemas over 128,000 tokens take a tenth of it.
+/// For masks. Those of large schemas over 128,000 tokens take a tenth of it.
 pub const MASKS: Allowance = Allowance { each: Duration::from_millis(4), beyond: Duration::from_millis(200) };
 
 pub const SLOW_TOKENS: &str = "parsing its tokens took more than 2 ms each and 50 ms beyond that; make the grammar \

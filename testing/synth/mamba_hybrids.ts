@@ -92,7 +92,7 @@ export const GRANITEHYBRID: SynthModel<GraniteShape> = {
   write: writeGranite,
 };
 
-/** The same with experts and a shared expert; attention has positions. */
+/** The same hybrid with experts and a shared expert; attention has positions. */
 export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   architecture: "granitehybrid",
   tiny: {

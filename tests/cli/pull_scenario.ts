@@ -24,7 +24,7 @@ export interface PullOutcome {
   readonly failed: readonly string[];
   /** Mean of downloaded bytes over model size. */
   readonly fetched: number;
-  /** The same for bytes sent by the hub, including unread ones. */
+  /** Mean of the bytes sent by the hub over model size, including bytes that were never read. */
   readonly sent: number;
   /** Number of occurrences per fault. */
   readonly faults: Readonly<Record<string, number>>;

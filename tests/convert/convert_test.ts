@@ -102,7 +102,7 @@ async function converted(
   }
 }
 
-/** The same for the draft layer. */
+/** The draft layer's log-probabilities of every token after the prompt. */
 async function convertedDraft(
   options: CheckpointOptions,
   tokens: readonly number[],

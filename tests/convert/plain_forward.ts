@@ -18,7 +18,10 @@ export function plainLogProbs(
   return pass.logProbs(tokens);
 }
 
-/** The draft layer's log-probabilities of the token after `tokens`. It sees the rows before the last token. */
+/**
+ * The draft layer's log-probabilities of the token after `tokens`. The draft layer reads the rows before the last
+ * token.
+ */
 export function plainDraft({ values }: TinyCheckpoint, tokens: readonly number[]): Float64Array {
   return new Pass("qwen3_5", values).draft(tokens);
 }

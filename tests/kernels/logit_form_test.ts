@@ -26,7 +26,7 @@ interface Form {
 const formed = ({ scale, softcap }: Form, logit: number) =>
   softcap === 0 ? scale * logit : softcap * Math.tanh(scale * logit / softcap);
 
-/** The same model with this logit transformation. */
+/** Returns the plan with this logit transformation. */
 function withForm(plan: Plan, form: Form): Plan {
   return { ...plan, ops: plan.ops.map((op) => op.op === "candidates" ? { ...op, ...form } : op) };
 }

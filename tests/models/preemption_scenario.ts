@@ -92,7 +92,7 @@ export async function onKernels(
   }
 }
 
-/** The same on an artificial model with every kind of layer. */
+/** Returns the number of preemptions on an artificial model with every kind of layer. */
 export async function onMixedKernels(kvType: KvType, maxRows: number, crowd: Crowd): Promise<number> {
   const plan = await mixedPlanOf(HYBRID_LAYERS);
   const kvWindows = plan.kv.windows.slice(1);

@@ -27,7 +27,10 @@ const KINDS = {
   "llama-embed": { kinds: ["mean"], labels: 1 },
 } as const;
 
-/** A score is one number, so chance decides which of two roundings is nearer. This many seeds average it out. */
+/**
+ * A score is one number, so chance decides which of two roundings is nearer. Over this many seeds, chance averages
+ * out.
+ */
 const RANK_SEEDS = 24;
 
 export const TEXT_MODELS: readonly TextModel[] = (["F32", "Q8_0"] as const).flatMap((type) =>

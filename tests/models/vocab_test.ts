@@ -5,7 +5,7 @@ import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
 
 /**
  * Tables of texts and token ids from llama.cpp's tests: NAME.gguf has a vocabulary, NAME.inp has texts with a separator line, NAME.out has one
- * line of ids per text. They are too large for this repository.
+ * line of ids per text. The tables are too large for this repository.
  */
 const NAMES = ["qwen2", "llama-bpe", "gpt-2", "llama-spm"];
 const SEPARATOR = "\n__ggml_vocab_test__\n";

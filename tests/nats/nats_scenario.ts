@@ -213,7 +213,7 @@ class DisturbedJob implements AsyncDisposable {
         try {
           worker.kill("SIGCONT");
         } catch {
-          // It was killed in the meantime.
+          // The worker was killed in the meantime.
         }
       },
     ).finally(() => this.stalls.delete(stall));
@@ -255,7 +255,7 @@ class DisturbedJob implements AsyncDisposable {
     const said = this.listen(child);
     this.ended = child.status.then(async ({ code, signal }) => {
       await said;
-      // Do not wait for a killed one.
+      // Do not wait for a killed process.
       return signal === null ? code : await new Promise<never>(() => {});
     });
   }
@@ -292,7 +292,7 @@ async function kill(child: Deno.ChildProcess): Promise<void> {
   try {
     child.kill("SIGKILL");
   } catch {
-    // It has already ended.
+    // The process has already ended.
   }
   await child.status;
 }

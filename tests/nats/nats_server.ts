@@ -56,7 +56,7 @@ export class NatsServer implements AsyncDisposable {
     try {
       this.process.kill("SIGKILL");
     } catch {
-      // It has already ended.
+      // The process has already ended.
     }
     await this.process.status;
   }

@@ -41,7 +41,7 @@ export function lossyProxy(target: string): LossyProxy {
       try {
         connection.close();
       } catch {
-        // The other end has just closed it.
+        // The other end has just closed the connection.
       }
     }
     open.clear();

@@ -48,7 +48,7 @@ browserTest("page: streams the demo model's answer with its figures, and can sto
       );
       assertMatch(await page.locator(".context").innerText(), /^\s*26 of 512 tokens of context$/);
 
-      // It ends by itself only at the end of the context window.
+      // The answer ends by itself only at the end of the context window.
       const endless = { properties: { a: { type: "array", items: { type: "integer" }, minItems: 400 } } };
       await set(page, { "Response format": JSON.stringify({ type: "object", required: ["a"], ...endless }) });
       await ask(page, "Tell me a story");

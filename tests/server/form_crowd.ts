@@ -140,7 +140,7 @@ function schemaOf(random: () => number, chat: boolean): readonly [Json, Judge] {
   return [isObject || chat ? form : { response_format }, (text) => (judge ??= judgeOf(schema))(text)];
 }
 
-/** The same without a constraint, with tools. */
+/** Returns the body without its constraint, and with tools. */
 function withTools(body: Json, random: () => number): Json {
   const forms = [
     "response_format",

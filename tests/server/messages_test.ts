@@ -24,7 +24,7 @@ const schema = {
   additionalProperties: false,
 };
 const tools = ["get_weather", "notes.add-one"].map((name) => ({ name, input_schema: schema }));
-/** The same in the checker's format. */
+/** The same tools in the checker's format. */
 const chatTools: Tool[] = tools.map(({ name, input_schema: parameters }) => {
   return { type: "function", function: { name, parameters } };
 });

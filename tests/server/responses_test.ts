@@ -27,7 +27,7 @@ const tools = ["get_weather", "notes.add-one"].map((name) => ({
   parameters: schema,
   strict: true,
 }));
-/** The same in the checker's format. */
+/** The same tools in the checker's format. */
 const chatTools: Tool[] = tools.map(({ type, name, parameters }) => ({
   type,
   function: { name, parameters },

@@ -97,7 +97,7 @@ export class Readers implements Disposable {
     }
   }
 
-  /** Returns a text that the first backend writes at temperature 1. It is always the same. */
+  /** Returns a text that the first backend writes at temperature 1. The text is always the same. */
   async write(): Promise<Int32Array> {
     const [backend] = this.backends.values();
     const random = new Random(7);

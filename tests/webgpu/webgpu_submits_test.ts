@@ -19,7 +19,7 @@ class Cut extends Costs {
   override sum = () => 0;
 }
 
-/** It also ignores timestamps, so no submit is timed. */
+/** The model also ignores timestamps, so no submit is timed. */
 class Slow extends Cut {
   override learn() {}
 }

@@ -42,7 +42,7 @@ export async function writeReleaseFolder(
   for (const name of ["deno", NAME]) await Deno.chmod(join(folder, name), 0o755);
 }
 
-/** Returns the path of Deno's binary for this platform, from npm's package. It is fetched once. */
+/** Returns the path of Deno's binary for this platform, from npm's package. The binary is fetched once. */
 async function denoBinary(root: string): Promise<string> {
   const { os, cpu } = thisPlatform();
   const name = `@deno/${os}-${cpu}${os === "linux" ? "-glibc" : ""}`;

@@ -18,8 +18,8 @@ export async function shellLauncher(json: DenoJson): Promise<string> {
 }
 
 /**
- * Returns the `compy` script of a checkout, for a folder on the PATH. It starts `deno`, or the PATH's Deno if that file
- * is gone.
+ * Returns the `compy` script of a checkout, for a folder on the PATH. The script starts `deno`, or the PATH's Deno if
+ * that file is gone.
  */
 export async function linkedLauncher(json: DenoJson, root: string, deno: string): Promise<string> {
   const template = await Deno.readTextFile(new URL("linked.sh", HERE));

@@ -46,7 +46,10 @@ export const HUNYUAN_MOE: Family = {
   },
 };
 
-/** Returns config.json with Hunyuan's "dynamic" scaling folded into the rotary base. It is the same for all contexts. */
+/**
+ * Returns config.json with Hunyuan's "dynamic" scaling folded into the rotary base. The base is the same for all
+ * context lengths.
+ */
 export function withStretchedBase(config: Config): Config {
   const rope = config.fields("rope_parameters") ?? config.fields("rope_scaling");
   if (!rope || (rope.get("rope_type") ?? rope.get("type")) !== "dynamic") return config;

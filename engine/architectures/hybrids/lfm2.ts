@@ -59,8 +59,8 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
 
 function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name: TensorName): void {
   // The product of two gates and the value between them multiplies their rounding errors, so the gates read
-  // two planes. So does the output matrix: a few values of the product are so large that 8 bits would lose
-  // the others in their block.
+  // two planes. The output matrix reads two planes too: a few values of the product are so large that 8 bits would
+  // lose the others in their block.
   const parts = { name: name("shortconv.in_proj"), rows: 3 * x.columns, fine: 2 * x.columns };
   const mixed = gatedConv(b, linear(b, x, [parts])[0], name("shortconv.conv"), taps);
   linear(b, mixed, [{ name: name("shortconv.out_proj"), rows: x.columns, fine: x.columns, addTo }]);

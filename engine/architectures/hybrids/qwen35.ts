@@ -23,8 +23,8 @@ import type { Rope } from "../parts/rope.ts";
 
 /**
  * Qwen3.5 and 3.6: layers of Gated DeltaNet, and full attention with an output gate in every fourth layer.
- * The file orders value heads so that head h reads key head h % keyHeads. It stores the decay as -e^A, and
- * norm weights with 1 added. Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers,
+ * The file orders value heads so that head h reads key head h % keyHeads. The file stores the decay as -e^A, and norm
+ * weights with 1 added. Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers,
  * models/qwen3_5.
  */
 export const QWEN35: Architecture = {

@@ -4,7 +4,7 @@ import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
 import { parseExactJson } from "./jinja/exact_json.ts";
 import { Float } from "./jinja/values.ts";
 
-/** Requests have a lower limit. This one keeps the recursion below from overflowing the stack. */
+/** Requests have a lower limit. This limit keeps the recursion below from overflowing the stack. */
 const MAX_DEPTH = 256;
 
 /** The form in which a template expects a message with tool calls. */

@@ -326,8 +326,8 @@ export function controlFinder(
   const texts = new Map<number, string>();
   for (const [token, text] of tokens.entries()) {
     const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
-    // Templates search earlier turns for the end of a thought to remove it. That token does not end a turn,
-    // so it is safe.
+    // Templates search earlier turns for the end of a thought to remove it. The token that ends a thought does not
+    // end a turn, so messages may contain it.
     if (isControl && (which === "all" || !/think/i.test(text))) texts.set(token, text);
   }
   return new TokenFinder(texts);

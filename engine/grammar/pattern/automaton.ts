@@ -36,8 +36,8 @@ interface Automaton {
 
 /**
  * Returns an expression in Rust's syntax for exactly the texts in which the pattern matches, or, if `negative`, for all
- * other texts. It begins with ^ and ends with $. Returns undefined if there is no text. Throws Inexact if the
- * expression would be too large.
+ * other texts. The expression begins with ^ and ends with $. Returns undefined if there is no text. Throws Inexact if
+ * the expression would be too large.
  */
 export function expressionOf(pattern: Pattern, budget: Budget, negative = false): string | undefined {
   const automaton = smallest(automatonOf(new Search(pattern), budget, negative));

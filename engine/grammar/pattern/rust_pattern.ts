@@ -42,7 +42,7 @@ interface Parts {
   readonly rest: string;
 }
 
-/** Takes a look-ahead from the pattern's start. It then needs no automaton of the whole pattern. */
+/** Takes a look-ahead from the pattern's start. The rest then needs no automaton of the whole pattern. */
 function ahead(pattern: string): Parts | undefined {
   if (!/^\^\(\?[=!]/.test(pattern)) return undefined;
   const unit = /\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/gu;

@@ -81,7 +81,7 @@ const OLDER_INFILL_KEYS: Readonly<Record<string, string>> = {
 /** Keys of tokens that end a generation, beside EOS. */
 const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 
-/** Parts of a message in the harmony format. They are shown although they are control tokens. */
+/** Parts of a message in the harmony format. These tokens are shown, although they are control tokens. */
 const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /** Whether a token with that text ends a generation even without a key. */

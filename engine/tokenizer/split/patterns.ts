@@ -304,7 +304,7 @@ export const tabOrBlanks: Match = (text, index, end) => {
   return count === 4 ? stop : count >= 2 ? index + 2 : index;
 };
 
-/** A regular expression matched at one position. It must read a bounded number of characters. */
+/** A regular expression matched at one position. The expression must read a bounded number of characters. */
 export function expression(source: string): Match {
   const sticky = new RegExp(source, "y");
   return (text, index, end) => {

@@ -17,7 +17,7 @@ import { type CalledTool, joinedName, SHELL, uniqueName } from "./called_tool.ts
 
 /* The tools of /v1/responses. The model reads all of them as functions; calls are returned in the tool's own format. */
 
-/** Tools that OpenAI's servers run. They are left out here. */
+/** Tools that OpenAI's servers run. Hosted tools are left out here. */
 const HOSTED = [
   "web_search",
   "web_search_2025_08_26",

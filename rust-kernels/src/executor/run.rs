@@ -21,7 +21,7 @@ pub struct Run<'a> {
     pub step: &'a Step,
     /// Groups of the step's sequences, for each group of layers in the KV cache.
     pub groups: &'a [Vec<Group>],
-    /// The rows of which this thread has its own copy, and the address of the copy.
+    /// The rows that this thread keeps a copy of, and their address.
     pub(super) own: Option<(OwnRow, *mut u8)>,
     pub(super) masks: &'a Masks,
     pub(super) stop: &'a AtomicBool,

@@ -114,7 +114,7 @@ pub trait BlockFormat: GgufType {
 
     /// The codes of block b's 32 columns. Vector g holds columns 4g..4g+4 of every row.
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8];
-    /// Scales of block b's first and second 16 columns. If SUB is 32, kernels use only the first of the two vectors.
+    /// Scales of block b's first and second 16 columns. With SUB = 32 only the first counts.
     unsafe fn scales<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2];
     /// The mins of the same columns, with HAS_MIN.
     #[inline(always)]

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GpuError } from "../errors.ts";
 import { type BufferMaker, GpuMemory } from "./memory.ts";
 
-/** Returns a device with so many bytes. It makes no real buffers. */
+/** Returns a device with so many bytes. The device makes no real buffers. */
 function smallDevice(bytes: number): BufferMaker {
   const scopes: (GPUError | null)[] = [];
   return {

@@ -59,8 +59,8 @@ export async function probeF16(device: GPUDevice): Promise<boolean> {
 
 /**
  * Returns whether a buffer that is mapped and read without awaiting holds the data of the preceding work.
- * Deno's implementation finishes the work when it maps the buffer. Others throw, and reading back then waits
- * for the event.
+ * Deno's implementation finishes the work when it maps the buffer. Other implementations throw, and reading back then
+ * waits for the event.
  */
 export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
   const size = 256;

@@ -79,7 +79,8 @@ export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
 }
 
 /**
- * Returns the kernel that copies matrix rows, as f32, by token id. It leaves tokens of other shards alone.
+ * Returns the kernel that copies matrix rows, as f32, by token id. The kernel writes no rows for tokens of other
+ * shards.
  *
  * Bindings: 0 {columns, rows of this shard, first row, stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4
  * the planes.

@@ -43,7 +43,7 @@ export interface Kernel {
 }
 
 /**
- * The result of a sweep for an adapter, format and arithmetic. It applies to products with one row of
+ * The result of a sweep for an adapter, format and arithmetic. The tuning applies to products with one row of
  * activations.
  */
 export interface Tuning {

@@ -26,7 +26,7 @@ import {
   Work,
 } from "./values.ts";
 
-/** Runs a template. It pauses after each slice of work. */
+/** Runs a template. The interpreter pauses after each slice of work. */
 
 /** The cost in steps of a loop's pass or a macro's call, without the statements that it runs. */
 const STEPS_PER_PASS = 8;

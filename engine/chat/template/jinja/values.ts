@@ -99,7 +99,7 @@ export function checkLength(length: number): void {
   if (length > MAX_TEXT) throw new Error(`it makes a text of more than ${MAX_TEXT} characters`);
 }
 
-/** Joins two texts. It needs no charge, because it copies nothing. */
+/** Joins two texts. This check costs no steps, because it copies nothing. */
 export function joined(a: string, b: string): string {
   checkLength(a.length + b.length);
   return a + b;
@@ -143,7 +143,7 @@ export function view(kind: string, items: Iterable<Value>): View {
   return made;
 }
 
-/** Python's generators and iterators, which filters return. They can be read once, and have no length. */
+/** Python's generators and iterators, which filters return. These values can be read once, and have no length. */
 export class Lazy {
   #make: (() => Value[]) | undefined;
 

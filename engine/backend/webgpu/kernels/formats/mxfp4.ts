@@ -48,8 +48,8 @@ export const MXFP4: WeightFormat = {
       (word) => `e2m1(${word})`,
     ),
     order: order(scalar),
-    // 8 x 2^(e - 127), at most the largest power of two in f32. It is never subnormal, so no device flushes
-    // it to 0.
+    // 8 x 2^(e - 127), at most the largest power of two in f32. The scale is never subnormal, so no device flushes it
+    // to 0.
     scale: "bitcast<f32>(min(e + 3u, 254u) << 23u)",
     globals: E2M1,
   }),

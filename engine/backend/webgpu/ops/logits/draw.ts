@@ -8,8 +8,8 @@ const LANES = MAX_CANDIDATES;
 
 /**
  * Draws each row's token: from the whole vocabulary by the parts' best scores, or from the candidates that
- * top-k, top-p and min-p leave. The token is appended to the answer and becomes the row of the next step. It
- * does not depend on how many candidates are wanted.
+ * top-k, top-p and min-p leave. The token is appended to the answer and becomes the row of the next step. The drawn
+ * token does not depend on how many candidates are wanted.
  */
 export function drawKernel(): Kernel {
   const code = `
