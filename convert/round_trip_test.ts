@@ -135,7 +135,7 @@ for (const [what, of, config, key] of everyNth(15, REFUSED)) {
   });
 }
 
-Deno.test("convert: gives Gemma 3n's tokens beyond the per-layer table its first row, and allows layers without cut gates", async () => {
+Deno.test("convert: gives Gemma 3n's tokens beyond the per-layer table its first row, and accepts layers without sparse gates", async () => {
   const of = PUBLISHED["Gemma 3n"];
   const name = "model.language_model.embed_tokens_per_layer.weight";
   const [rows, columns, beyond] = [500, 6 * 256, 3];

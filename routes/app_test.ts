@@ -60,7 +60,7 @@ Deno.test("tokenizer endpoints: support vLLM's formats for lm-eval's remote toke
   assertEquals((await post("/tokenize", { prompt: "a", content: "a" })).error.param, "prompt");
 });
 
-Deno.test("document: lists every route, its schemas, and the key if one is needed", async () => {
+Deno.test("OpenAPI document: lists every route, its schemas, and the key if the server needs one", async () => {
   const { app, get } = open();
   const document = await get("/doc");
   assertEquals(document.openapi, "3.1.0");
@@ -92,7 +92,7 @@ Deno.test("document: lists every route, its schemas, and the key if one is neede
   assertEquals((await response.json()).security, [{ bearer: [] }, { header: [] }]);
 });
 
-Deno.test("document: gives every operation an id and its statuses", async () => {
+Deno.test("OpenAPI document: gives every operation an id and its statuses", async () => {
   const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
   const app = createApp(new FakeEngine({ infill }), { apiKeys: ["k"], batches: {} as never });
   const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }), { apiKeys: ["k"] });

@@ -16,7 +16,7 @@ const pulls = { async *pull() {} };
 const generating = createApp(new FakeEngine({ infill }), { pulls });
 const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }));
 
-Deno.test("document: states for every body field whether it may be null", async () => {
+Deno.test("OpenAPI document: states for every body field whether it may be null", async () => {
   const { paths, components } = await (await generating.request("/doc")).json();
   const schemaOf = ({ $ref, ...own }: Schema): Schema => {
     return $ref ? { ...components.schemas[$ref.split("/").at(-1)!], ...own } : own;

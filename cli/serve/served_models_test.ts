@@ -31,7 +31,7 @@ async function inFolder(names: readonly string[], test: (folder: string) => Prom
   }
 }
 
-Deno.test("served models: one model is loaded at the start unless it may be unloaded", () => {
+Deno.test("served models: a single model is loaded at the start, unless the options allow unloading it", () => {
   assertEquals(hasSeveral(settingsOf()), false);
   assertEquals(hasSeveral(settingsOf("--model", "a.gguf")), false);
   for (
@@ -133,7 +133,7 @@ Deno.test("served models: explains that a model's file has disappeared", async (
   });
 });
 
-Deno.test("served models: a batch's identity covers the models its lines name, by content and settings", async () => {
+Deno.test("served models: a batch's identity contains the content and the settings of every model that its lines name", async () => {
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
     const pool = await poolOf(["--models", folder, "--alias", "x=a"]);
     const identify = servedIdentities(pool, LOAD);

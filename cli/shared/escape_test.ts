@@ -20,7 +20,7 @@ const KINDS: Readonly<Record<string, readonly [text: string, shown: string]>> = 
 };
 
 for (const [kind, [text, shown]] of Object.entries(KINDS)) {
-  Deno.test(`escape: shows ${kind} escaped, in a line, in lines and in any split of a stream`, () => {
+  Deno.test(`terminal escapes: ${kind} are shown escaped, in a line, in several lines and in a stream that is split anywhere`, () => {
     assertEquals([escaped(text), escapedLines(text)], [shown, shown]);
     for (let at = 0; at <= text.length; at++) {
       const stream = new EscapedStream();

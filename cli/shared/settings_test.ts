@@ -167,7 +167,7 @@ Deno.test("settings: a refusal names the source, the allowed values and the valu
   );
 });
 
-Deno.test("settings: show each value with its source, and never show keys", () => {
+Deno.test("settings: --print-config shows each value with its source, and never shows keys", () => {
   const settings = read(["--port", "1"], { COMPY_API_KEY: "s3cret", COMPY_ALLOW_HOST: "a,b" });
   const shown = describeSettings(TABLE, settings, false);
   assertEquals(shown.split("\n").slice(0, 5).map((line) => line.split(/ {2,}/)), [

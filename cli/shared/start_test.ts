@@ -6,14 +6,14 @@ const ROOT = "/home/ü r/compy";
 
 const isCommand = (word: string) => Object.hasOwn(COMMANDS, word);
 
-Deno.test("start: inside the checkout's folder, hints name the task", () => {
+Deno.test("start hints: inside the checkout's folder, a hint names the task", () => {
   const text = "See: deno task chat --help, or deno run -P=serve --allow-write=/x main.ts serve";
   for (const caller of [ROOT, `${ROOT}/docs`]) {
     assertEquals(calledFrom(text, { linked: false, caller, root: ROOT }), text);
   }
 });
 
-Deno.test("start: a hint names the checkout's quoted configuration outside its folder", () => {
+Deno.test("start hints: outside the checkout's folder, a hint names the quoted path of its configuration", () => {
   const hint = (text: string) => calledFrom(text, { linked: false, caller: `${ROOT}2`, root: ROOT });
   assertEquals(
     hint("deno task chat; deno task -q build"),
@@ -26,7 +26,7 @@ Deno.test("start: a hint names the checkout's quoted configuration outside its f
   assertEquals(hint("deno run main.ts --help"), `deno run '${ROOT}/main.ts' --help`);
 });
 
-Deno.test("start: a hint of the linked command says compy, except for tasks that are not commands", () => {
+Deno.test("start hints: after `deno task link`, a hint says compy, except for tasks that are not commands", () => {
   const hint = (text: string) => calledFrom(text, { linked: true, caller: "/", root: ROOT });
   assertEquals(hint("deno task ${name} --help"), "compy ${name} --help");
   assertEquals(hint("deno run main.ts --help"), "compy --help");
@@ -37,7 +37,7 @@ Deno.test("start: a hint of the linked command says compy, except for tasks that
   assertEquals(hint("Run `deno task build`"), `Run \`deno task --config '${ROOT}/deno.json' build\``);
 });
 
-Deno.test("start: quotes a word that a shell would change", () => {
+Deno.test("start hints: a word that a shell would change is quoted", () => {
   assertEquals(["a-b/c.d:e", "a b", "it's", "", "ü", "~"].map(quoted), [
     "a-b/c.d:e",
     "'a b'",

@@ -35,7 +35,7 @@ Deno.test("prompt: continues a message at the end of its content, without an end
   assertEquals(readEveryWay(model, plan, " sunny."), { reasoning: "", content: " sunny.", calls: [] });
 });
 
-Deno.test("prompt: continues a thought where it ends", () => {
+Deno.test("prompt: a last message that ends inside thinking is continued inside the thinking", () => {
   const model = qwen();
   const request = continued({ reasoning_content: "Let me" });
   assertMatch(promptText(model, request), /<\|im_start\|>assistant\n<think>\nLet me$/);
@@ -44,7 +44,7 @@ Deno.test("prompt: continues a thought where it ends", () => {
   assertEquals(readEveryWay(model, plan, " see.\n</think>\n\nSun.").reasoning, "see.");
 });
 
-Deno.test("prompt: continues inside or after a thought that the template opens", () => {
+Deno.test("prompt: a last message is continued inside or after thinking that the template opens", () => {
   const model = testModel({
     template: TURNS + HEAD.replace("[assistant]", "[assistant]<think>\n"),
     userDefined: THINK,

@@ -378,7 +378,7 @@ Deno.test("sampling: penalties and bias follow the API's definition", async () =
   await engine.close();
 });
 
-Deno.test("encode: refuses a text far beyond the context before counting it to the end", async () => {
+Deno.test("tokenizing: refuses a text far beyond the context before counting all its tokens", async () => {
   const { engine } = startEngine({}, 100);
   assertEquals(engine.encodePrompt("x".repeat(400)).length, 400);
   const long = "x".repeat(1_000_000);

@@ -12,7 +12,7 @@ function leaveGarbage() {
   registry.register(new Map(Array.from({ length: 200_000 }, (_, i) => [`token ${i}`, i])), "a vocabulary");
 }
 
-Deno.test("collection: an unloaded model's garbage is collected soon, even without new allocations", async () => {
+Deno.test("garbage collection: an unloaded model's objects are collected soon, even without new allocations", async () => {
   const { pool } = testPool();
   await pool.load("a");
   leaveGarbage();

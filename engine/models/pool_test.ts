@@ -363,7 +363,7 @@ Deno.test("pool: a request need not name the model while there is only one", asy
   await pool.close();
 });
 
-Deno.test("pool: keeps to the budget and ends every request in random order", async () => {
+Deno.test("model pool: with random requests, memory stays within the budget and every request ends", async () => {
   for (const seed of [1, 2, 3]) {
     const random = new Random(seed);
     const below = (limit: number) => Math.floor(random.unit() * limit);

@@ -4,7 +4,7 @@ import { TimeLimit } from "./time_limit.ts";
 const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const late = (seconds: number) => `not within ${seconds} s`;
 
-Deno.test("TimeLimit: rejects only the promise that takes too long", async () => {
+Deno.test("TimeLimit: of several promises, rejects only those that take too long", async () => {
   const patience = new TimeLimit(60);
   const never = patience.within(new Promise(() => {}), late);
   const quick = patience.within(Promise.resolve(1), late);

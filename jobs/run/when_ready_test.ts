@@ -108,7 +108,7 @@ Deno.test("whenReady: retries the lines of a lost device", async () => {
   assertEquals(await Promise.all(answers), ["a 200", "b 200"]);
 });
 
-Deno.test("whenReady: blames no line for an engine that answers no other line before it fails again", async () => {
+Deno.test("whenReady: no line becomes an error if the engine fails again before it has answered another line", async () => {
   const { become, line, inEngine } = open();
   const answers = ["a", "b"].map((name) => line(name));
   const lives: string[] = [];

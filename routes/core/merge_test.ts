@@ -18,14 +18,14 @@ async function* waiting(signal: AbortSignal, closed: string[]): AsyncGenerator<n
   yield 0;
 }
 
-Deno.test("merge: yields all items, in order within each source", async () => {
+Deno.test("merged streams: yield all items, in order within each source", async () => {
   const sources = [numbers(0, 50), numbers(100, 103), numbers(200, 200)];
   const items = await Array.fromAsync(merge(sources, new AbortController()));
   assertEquals(items.filter((i) => i < 100), Array.from({ length: 50 }, (_, i) => i));
   assertEquals(items.filter((i) => i >= 100), [100, 101, 102]);
 });
 
-Deno.test("merge: the first failure ends all sources and is thrown", async () => {
+Deno.test("merged streams: the first failure ends all sources and is thrown", async () => {
   const abort = new AbortController();
   const closed: string[] = [];
   async function* failing(): AsyncGenerator<number> {
@@ -37,7 +37,7 @@ Deno.test("merge: the first failure ends all sources and is thrown", async () =>
   assertEquals(closed, ["waiting"]);
 });
 
-Deno.test("merge: leaving the iteration ends all sources", async () => {
+Deno.test("merged streams: leaving the iteration ends all sources", async () => {
   const abort = new AbortController();
   const closed: number[] = [];
   for await (const item of merge([numbers(0, 1e9, closed), numbers(-1e9, 0, closed)], abort)) {
@@ -47,7 +47,7 @@ Deno.test("merge: leaving the iteration ends all sources", async () => {
   assertEquals(closed.length, 2);
 });
 
-Deno.test("merge: throws a failure at once although other sources always have an item", async () => {
+Deno.test("merged streams: a failure is thrown at once, even if other sources always have an item", async () => {
   async function* failing(): AsyncGenerator<number> {
     yield 1;
     throw new Error("first");

@@ -74,7 +74,7 @@ const post = (path: string, body: string, headers: Record<string, string> = {}) 
     headers: { authorization: "Bearer key", "content-type": "application/json", ...headers },
   });
 
-Deno.test("generation endpoint: uses its own error format before the handler, in it, and in mid-stream", async () => {
+Deno.test("generation endpoint: errors before the handler, in the handler and in a stream have the endpoint's own format", async () => {
   const withoutKey = await appOf().request("/own", { method: "POST" });
   assertEquals(withoutKey.status, 401);
   assertEquals(await withoutKey.json(), { type: "error", error: { code: "invalid_api_key" } });

@@ -40,7 +40,7 @@ Deno.test("llama-server: max_tokens is another name of n_predict, which wins if 
   });
 });
 
-Deno.test("llama-server: completions have its format, are the same whole and streamed, and have no [DONE]", async () => {
+Deno.test("llama-server: completions have llama-server's format, are the same whole and streamed, and have no [DONE]", async () => {
   await withServer({}, async (server) => {
     const body = { prompt: "Once", n_predict: 30, seed: 7, repeat_penalty: 1.5, temperature: 0.5 };
     const { timings, generation_settings, ...answer } = await answered(server, "/completion", body);
@@ -125,7 +125,7 @@ Deno.test("llama-server: accepts biases by id, and as pairs of id or text with a
   });
 });
 
-Deno.test("llama-server: sends progress, failures and refusals in its format", async () => {
+Deno.test("llama-server: progress, failures and refusals have llama-server's format", async () => {
   await withServer({ chunk: 16 }, async (server) => {
     const events = await streamed(server, "/completion", { prompt: "x".repeat(40), return_progress: true });
     assertEquals(events.filter((event) => event.prompt_progress).length, 2);

@@ -362,7 +362,7 @@ const BODIES: [string, Record<string, unknown>][] = [
   ["/v1/completions", { prompt: "Hi" }],
 ];
 
-Deno.test("constraints: each field reaches the engine for every answer, and two at once are a 400 that names both", async () => {
+Deno.test("constraints: each field's constraint applies to all answers of a request, and two such fields are a 400 that names both", async () => {
   await withServer({}, async ({ post, engine }) => {
     for (const [path, body] of BODIES) {
       for (const [form, constraint] of FORMS) {

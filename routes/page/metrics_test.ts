@@ -40,7 +40,7 @@ Deno.test("metrics: turns counters into rates, without bursts after a restart or
   assertEquals(history.points.map(({ generated }) => generated), [25, 0, 0]);
 });
 
-Deno.test("metrics: axes end at round numbers, and lines at the right edge", () => {
+Deno.test("page plots: axes end at round numbers, and lines end at the right edge", () => {
   assertEquals([0, 3, 17, 50, 51, 999].map((most) => axisTop(most, 1)), [1, 5, 20, 50, 100, 1000]);
   assertEquals(axisTop(3, 10), 10);
   const frame = { width: 100, height: 10, slots: 5, top: 4 };

@@ -68,7 +68,7 @@ Deno.test("typesetter: an invalid text and a worker that fails have no result", 
   assertEquals(workers[0].ended, true);
 });
 
-Deno.test("typesetter: has no results in a browser that starts no worker", async () => {
+Deno.test("typesetter: returns no results if the browser cannot start a worker", async () => {
   const typesetter = new Typesetter(() => {
     throw new Error("no workers");
   });

@@ -126,7 +126,7 @@ Deno.test("error words: a missing native library names the setting for its folde
   assertEquals(inFlags(error).split(" with ").at(-1), "--library or COMPY_LIBRARY");
 });
 
-Deno.test("error words: every flag that names a server's setting exists", () => {
+Deno.test("error words: every flag that a message names for a setting of the server exists", () => {
   const known = new Set(Object.keys(SERVE_SETTINGS).map((name) => `--${flagOf(name)}`));
   const settings: Settings = {
     ctx: undefined,

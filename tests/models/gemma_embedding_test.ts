@@ -115,7 +115,7 @@ for (
   });
 }
 
-Deno.test("gemma-embedding: one dense matrix without the other is refused; none is accepted", () => {
+Deno.test("gemma-embedding: a file with one of the two dense matrices is refused, and a file with neither is accepted", () => {
   const without = (...names: string[]) => {
     const tensors = new Map(FILE.tensors);
     for (const name of names) tensors.delete(name);

@@ -79,7 +79,7 @@ Deno.test("loosened tools: chat calls match the enforced keywords, whole and str
   });
 });
 
-Deno.test("loosened tools: Responses, Anthropic's messages and batch lines accept them", async () => {
+Deno.test("loosened tools: /v1/responses, /v1/messages and batch lines accept such tools", async () => {
   await withModel(async ({ engine }) => {
     const limits = { temperature: 0.7 };
     const bodies: [url: string, body: Record<string, unknown>][] = [
@@ -97,7 +97,7 @@ Deno.test("loosened tools: Responses, Anthropic's messages and batch lines accep
   });
 });
 
-Deno.test("loosened tools: a strict tool is refused with the place of its schema", async () => {
+Deno.test("loosened tools: a strict tool whose schema cannot be enforced is refused, and the error names the schema's place", async () => {
   await withModel(async ({ engine }, warnings) => {
     const strict = { strict: true };
     const bodies: [url: string, param: string, body: Record<string, unknown>][] = [
@@ -132,7 +132,7 @@ Deno.test("loosened tools: a bound that no answer can meet is refused without st
   });
 });
 
-Deno.test("loosened tools: batch check accepts them, and names a line's strict tool", async () => {
+Deno.test("loosened tools: batch check accepts lines with such tools, and refuses a line with a strict tool by name", async () => {
   const examine = bodyExaminer();
   const bodyOf = (strict: boolean) => ({
     model: "random",

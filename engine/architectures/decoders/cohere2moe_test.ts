@@ -39,7 +39,7 @@ Deno.test("cohere2moe: uses LayerNorm when the file has no RMSNorm epsilon", () 
   assertEquals(norms(SHARED), [0, 5 + 1 + 1]);
 });
 
-Deno.test("cohere2moe: halves the chosen experts' weights when there are shared experts", () => {
+Deno.test("cohere2moe: halves the weights of the chosen experts if the model has shared experts", () => {
   assertEquals(routes(NORTH), Array(5).fill([true, true, 1]));
   assertEquals(routes(NORTH, { key: ["expert_weights_norm", false] }), Array(5).fill([true, false, 1]));
   assertEquals(routes(SHARED), Array(3).fill([true, true, 0.5]));

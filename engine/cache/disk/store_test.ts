@@ -177,7 +177,7 @@ Deno.test("prompt store: writes after a start that lacked file descriptors, even
   await store.close();
 });
 
-Deno.test("disk folder: the lock stays with its holder", async () => {
+Deno.test("disk folder: a second user of the folder cannot take the lock from its holder", async () => {
   const path = await Deno.makeTempDir();
   try {
     const [mine, other] = [new DiskFolder(path), new DiskFolder(path)];

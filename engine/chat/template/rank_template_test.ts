@@ -27,7 +27,7 @@ Deno.test("ranking: the file's template inserts query and document as plain text
   assertThrows(() => encode("a", "b".repeat(100), 50), TooManyTokens);
 });
 
-Deno.test("ranking: without a template, query and document get the special tokens that the file asks for", () => {
+Deno.test("ranking: without a template, the model file decides which special tokens query and document get", () => {
   assertEquals(templateWith({}).encode("ab", "c"), bytes("abc"));
   const wants = { "ggml.add_bos_token": true, "ggml.add_eos_token": true };
   assertEquals(templateWith(wants).encode("ab", "<bos>"), [BOS, ...bytes("ab"), END, ...bytes("<bos>"), END]);

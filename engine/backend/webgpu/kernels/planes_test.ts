@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { findNan, packPlanes, planeRowBytes } from "./planes.ts";
 
-Deno.test("planes: a word of MXFP4's scales serves two successive pairs of a strand", () => {
+Deno.test("weight planes: a 4-byte word of MXFP4's scales has the scales of two successive block pairs", () => {
   const [columns, blocks] = [32 * 43, 43];
   const file = new Uint8Array(2 * 17 * blocks);
   for (let b = 0; b < 2 * blocks; b++) file[17 * b] = 100 + b;

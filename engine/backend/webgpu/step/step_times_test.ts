@@ -50,7 +50,7 @@ Deno.test("step times: a kernel's first run is not timed, and the number of time
   ]);
 });
 
-Deno.test("step times: a submit lasts from its first pass to its last when everything is timed", () => {
+Deno.test("step times: if all passes of a submit are timed, the submit's time is from its first pass to its last", () => {
   const times = new StepTimes(clockOf(8), learned(), true);
   assertEquals(keys(times, [B, A]), ["b timed", "a timed"]);
   assertEquals(keys(times, [A, A, C]), ["aa timed", "c timed"]);
