@@ -3,7 +3,7 @@
 export interface CpuLimit {
   /** CPU time in cores; may be a fraction. */
   readonly cores: number;
-  /** The file with the limit. */
+  /** Path of the file that states the limit. */
   readonly where: string;
 }
 

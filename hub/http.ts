@@ -6,7 +6,7 @@ import { checkScheme } from "./source.ts";
 export interface HubOptions {
   /** Address of the hub. */
   readonly endpoint: URL;
-  /** Sent only to the endpoint. */
+  /** Access token. It is sent only to `endpoint`. */
   readonly token?: string;
   /** Longest time without a byte, in milliseconds. */
   readonly stallMs?: number;

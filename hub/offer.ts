@@ -150,7 +150,8 @@ export async function describeChoices(
 }
 
 /**
- * Reads a choice's header; no verdict where another process pulls it. `fresh`: it had no bytes here before.
+ * Reads the header of a choice. Returns no verdict if another process downloads the choice. `fresh`: no bytes of the
+ * choice were on this machine before.
  */
 async function peek(
   choice: Choice | undefined,

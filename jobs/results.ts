@@ -11,7 +11,7 @@ export interface ResultLine {
   readonly refusedLine: number | undefined;
 }
 
-/** Longer than any answer. */
+/** Maximum bytes of a result; no answer is this long. */
 const MAX_RESULT_BYTES = 2 ** 28;
 
 /** Yields the lines of an output or error file; none if the file is missing. Throws BatchError when it is damaged. */

@@ -13,7 +13,10 @@
 export interface ServerOptions {
   /** API keys. If there are any, every route requires one of them. */
   readonly apiKeys?: readonly string[];
-  /** Host names, without port, that requests may name besides this machine's own. Default "any" with keys, otherwise none. */
+  /**
+   * Host names, without port, that requests may name besides this machine's own. The default is "any" if there are
+   * API keys, otherwise no other name.
+   */
   readonly allowedHosts?: readonly string[] | "any";
   /** Origins, such as `https://app.example`, whose pages may call the API from a browser. Default none. */
   readonly corsOrigins?: readonly string[];

@@ -38,7 +38,10 @@ export interface HttpServer {
   readonly port: number;
   /** Number of open connections. */
   readonly connections: number;
-  /** Resolves when the server has stopped. The models are then drained but not closed. */
+  /**
+   * Resolves when the server has stopped. When the server has stopped, the models answer no more requests but are
+   * still open.
+   */
   readonly finished: Promise<void>;
   /**
    * Stops the server: takes no new work, lets running requests end within `drainMs`, then cancels them. Repeated calls

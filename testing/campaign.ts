@@ -12,7 +12,7 @@ export interface CampaignLine<T extends Record<string, Option>> {
   readonly task: string;
   /** One or more lines. */
   readonly does: string;
-  /** Positional arguments, e.g. `MODEL.gguf`; without it none are allowed. Square brackets mark optional ones. */
+  /** Positional arguments, e.g. `MODEL.gguf`; without it none are allowed. Square brackets mark optional arguments. */
   readonly operands?: string;
   readonly options: T;
 }

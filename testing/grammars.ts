@@ -140,7 +140,7 @@ class FakeMatcher implements Matcher {
     this.grammars.open--;
   }
 
-  /** Marks the matcher as in use. Two uses may overlap: for its mask, and for draft masks. */
+  /** Marks the matcher as in use. It may be used twice at a time: for its mask, and for draft masks. */
   lend(): void {
     if (this.#closed) throw new Error("A matcher is used after it was closed");
     this.#lent++;

@@ -55,7 +55,7 @@ export interface CpuModelOptions extends CpuOptions {
 /** The tests' kernels: native, or WebAssembly if COMPY_TEST_BACKEND is `wasm`. */
 export const TEST_BACKEND = Deno.env.get("COMPY_TEST_BACKEND") === "wasm" ? "wasm" : "cpu";
 
-/** Opens these kernels, or another kind. WebAssembly has one instruction set. */
+/** Opens the kernels that the tests run with, or the kind in `options`. WebAssembly has one instruction set. */
 export async function kernelBackend(options: CpuModelOptions = {}): Promise<KernelBackend> {
   return (options.kind ?? TEST_BACKEND) === "wasm"
     ? await WasmBackend.open(options)

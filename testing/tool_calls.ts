@@ -94,7 +94,7 @@ function tokensOf({ completion_tokens, completion_tokens_details }: OpenAI.Compl
   return [completion_tokens, completion_tokens_details?.reasoning_tokens];
 }
 
-/** Asks whole and streamed with one seed. Throws if the answers differ. */
+/** Sends the request with and without a stream, with the same seed. Throws if the answers differ. */
 export async function askBothWays(
   client: OpenAI,
   body: OpenAI.ChatCompletionCreateParamsNonStreaming & Record<string, unknown>,

@@ -7,8 +7,8 @@ const LEAST_STACK = 2 * 2 ** 20;
 const RESERVED = 34e9;
 
 /**
- * Checks the limits of `ulimit` that can end the process without a message. A child process reads them, because it
- * has the same limits.
+ * Checks the limits of `ulimit` that can end the process without a message. A child process prints these limits,
+ * because it inherits them.
  */
 export async function checkLimits(world: Pick<World, "readText">): Promise<Finding> {
   const text = await world.readText("/proc/self/limits");

@@ -77,7 +77,7 @@ export interface EngineStats {
   readonly deviceLosses: number;
   /** Keywords in tools' schemas that are not enforced, counted once per schema. */
   readonly loosenedKeywords: number;
-  /** Only if prompts are stored on a disk. */
+  /** Statistics of the prompt cache on disk, if the engine has one. */
   readonly disk?: DiskStats;
 }
 

@@ -7,7 +7,10 @@ import { buildDecoder, type DecoderTraits } from "./parts/decoder.ts";
 import type { Rope } from "./parts/rope.ts";
 import type { Traits } from "./traits.ts";
 
-/** A family of decoders: one value of `general.architecture`. Everything about it that is not shared is here. */
+/**
+ * A family of decoders: one value of `general.architecture`. It describes everything that the family does not share
+ * with others.
+ */
 export interface Family extends Omit<Architecture, "build"> {
   /** `general.architecture`. */
   readonly architecture: string;

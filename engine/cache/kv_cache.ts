@@ -20,7 +20,8 @@ const GROWTH_BLOCKS = 2;
 const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
 
 /**
- * The pool of KV blocks. It knows which sequences hold each block, and which full blocks later requests can share.
+ * The pool of KV blocks. The pool knows which sequences hold each block, and which full blocks later requests can
+ * share.
  *
  * A sequence holds blocks for its tokens, prompt and answer so far, and takes another block when the last is full.
  * Layers form groups, and a block holds tokens of one group. In a group with a sliding window, a sequence holds the

@@ -13,8 +13,8 @@ export class Answer {
   readonly #trims: boolean;
 
   /**
-   * With `trims`, blanks between content and calls are dropped. Without it, content is passed on unchanged up
-   * to the first call.
+   * With `trims`, blanks between content and calls are dropped. Without `trims`, content is passed on unchanged up to
+   * the first call.
    */
   constructor(trims: boolean) {
     this.#trims = trims;

@@ -18,7 +18,10 @@ export function textMark(text: string): Mark {
   return { text, token: undefined, sign: text };
 }
 
-/** Lone surrogates represent marker tokens. Decoded text has them only as second halves of pairs. */
+/**
+ * Lone surrogates represent marker tokens. In decoded text, a surrogate of this range is always the second half of a
+ * pair.
+ */
 const FIRST_SIGN = 0xdc00;
 const MOST_SIGNS = 0x400;
 const SIGN = /\p{Surrogate}/gu;

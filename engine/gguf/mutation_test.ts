@@ -48,7 +48,7 @@ const EDGES = [
   2n ** 64n - 1n,
 ];
 
-/** Corrupts the bytes in place once, or returns others. */
+/** Corrupts the file's bytes once: in place, or by returning new bytes. */
 type Mutation = (bytes: Uint8Array, random: (bound: number) => number) => Uint8Array | void;
 
 const MUTATIONS: Mutation[] = [

@@ -23,8 +23,8 @@ const MOST_TOKENS = 256;
 const LONGEST = 4096;
 const BEYOND = 1024;
 /**
- * Numbers of preceding tokens to split the text with. Smaller ones are tried if the tokenizer would not produce those
- * tokens.
+ * Numbers of preceding tokens to split the text with. Smaller numbers are tried if the tokenizer would not produce
+ * those tokens.
  */
 const WINDOWS = [8, 1, 0];
 

@@ -36,7 +36,10 @@ export function grammarConstraint(grammar: string): Constraint {
   return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
 }
 
-/** A refused constraint: malformed, unsupported or over a limit. The message tells which, and where. */
+/**
+ * A refused constraint: malformed, unsupported or over a limit. The error's message states the reason and the place
+ * in the constraint.
+ */
 export class ConstraintError extends Error {
   override name = "ConstraintError";
 

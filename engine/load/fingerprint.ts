@@ -26,7 +26,7 @@ export async function fingerprintModel(gguf: GgufFile): Promise<ModelFingerprint
   const { createHash } = process.getBuiltinModule("node:crypto"); // browsers load this file too
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
-    // Skipped, so that a model has one fingerprint whether it is one file or split.
+    // These keys are skipped, so that a model in one file has the same fingerprint as its shards.
     if (key.startsWith("split.")) continue;
     const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
     addEntry(hash, key, value);

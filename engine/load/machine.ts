@@ -31,8 +31,8 @@ export async function instructionSets(backend?: BackendName): Promise<string[]> 
 }
 
 /**
- * Measures the limits with `threads` threads. Takes about a second, fully loads their cores and uses 512 MiB. Throws
- * KernelError and WasmError.
+ * Measures the limits with `threads` threads. The measurement takes about a second, fully loads the threads' cores
+ * and uses 512 MiB of memory. Throws KernelError and WasmError.
  */
 export async function measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits> {
   const kernels = await openKernels(threads, backend);

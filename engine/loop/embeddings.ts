@@ -190,7 +190,7 @@ class Texts {
   }
 }
 
-/** Returns the fields that the texts share. No text changes them. */
+/** Returns the fields that the texts share. Computing a text does not change these fields. */
 function commonFields(tokenizer: Tokenizer) {
   return {
     sampler: {

@@ -21,8 +21,8 @@ export function modelName(path: string): string {
  * Returns the GGUF files in a folder, named without `.gguf`, and those one level below, as `folder/name`.
  *
  * Requests use only these ids, so they cannot reach other files. The shards of a split model count as one
- * model, represented by the first existing shard. Its id has no shard number unless another model has that
- * id. Unreadable entries and unsafe names are left out.
+ * model, represented by the first existing shard. The model's id is the shard's name without the shard number, unless
+ * another model has this id. Unreadable entries and unsafe names are left out.
  */
 export function modelsInFolder(folder: string): ModelSource[] {
   const found = entriesOf(folder).flatMap(({ name }) => {

@@ -106,7 +106,7 @@ export interface SamplerPart {
   readonly logits: LogitsRequest;
 }
 
-/** A sequence's first admission. The scheduler writes it. */
+/** The part of a sequence about its first admission. The scheduler writes this part. */
 export interface AdmissionPart {
   /** Time of performance.now() in milliseconds; undefined until the admission. */
   at: number | undefined;
@@ -219,7 +219,7 @@ export function grown(values: Int32Array, most: number): Int32Array {
 
 /**
  * Returns the range of tokens that still need log-probabilities: the prompt's own tokens, and forced tokens.
- * Undefined if there are none.
+ * Returns undefined if no token needs them.
  */
 export function unscored(sequence: Sequence): { first: number; end: number } | undefined {
   const { progress: { scores }, promptLength, logprobs, length } = sequence;

@@ -43,8 +43,8 @@ export class StepRoom {
   }
 
   /**
-   * Returns how many draft rows the sequence can have in a step. Its last token needs none, and no sequence is
-   * preempted for them.
+   * Returns how many draft rows the sequence can have in a step. The sequence's last token needs no draft, and no
+   * sequence is preempted for draft rows.
    */
   draftRoom({ sequence, rows, samples }: Scheduled): number {
     if (!samples) return 0;

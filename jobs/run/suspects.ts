@@ -52,8 +52,7 @@ export class Suspects {
   }
 
   /**
-   * Returns the lines to retry when it is unknown whether their engine works. `others` says whether another engine
-   * does.
+   * Returns the lines to retry when it is unknown whether their engine works. `others`: whether another engine works.
    */
   unwell(engine: string, others: boolean): { again: PendingLine[]; errors: JournalRecord[] } {
     return this.settle(engine, 0, others ? 1 : 0);

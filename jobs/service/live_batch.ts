@@ -74,7 +74,8 @@ export class CountWriter {
       try {
         this.flush();
       } catch {
-        // The next call tries again. The last call, by the code that runs the batch, throws.
+        // The next call of `flush` tries again. The code that runs the batch makes the last call, and that call
+        // throws.
       }
     });
   }

@@ -18,7 +18,10 @@ export interface QueueOptions {
   readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
   /** How many batches for different models may run in parallel; default 1. */
   readonly lanes?: number;
-  /** Names the processor that computes. A batch may resume on another one; the queue reports that. */
+  /**
+   * Returns the name of the processor that computes. A batch may resume on another processor; the queue reports such
+   * a change.
+   */
   readonly processor?: () => string;
   /** Resolves when batches may start; by default they start at once. */
   readonly ready?: Promise<unknown>;

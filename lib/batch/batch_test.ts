@@ -190,7 +190,7 @@ Deno.test("batchStatus and cancelBatch: report a running and a stopped batch, an
     assertEquals([state, total, failed], ["stopped", 200, 0]);
     assert(completed >= 4 && completed < 200, `${completed} lines`);
 
-    // The batch resumes, and other callers see it run. When cancelled, it ends with the answers so far.
+    // The batch resumes, and other callers see it run. When the batch is cancelled, it ends with the answers so far.
     const began = Promise.withResolvers<void>();
     const running = runBatch(model, { ...files, parallel: 1, onProgress: () => began.resolve() });
     await began.promise;

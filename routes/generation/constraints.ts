@@ -8,7 +8,10 @@ import { HugeNumber } from "../core/json.ts";
 export type JsonSchemaBody = boolean | JsonObject;
 type JsonObject = Readonly<Record<string, unknown>>;
 
-/** Such a number would be dropped from the schema, or become another rule. */
+/**
+ * Whether the schema has a number that does not fit a 64-bit float. Such a number would be dropped, or become another
+ * rule.
+ */
 function hasHugeNumber(value: unknown): boolean {
   if (typeof value === "number") return !Number.isFinite(value);
   if (typeof value !== "object" || value === null) return false;

@@ -39,8 +39,8 @@ export const CHOICE_BIAS = {
   usual: 0.1,
   /**
    * The bias is as large as the scores. Without it, rounding would often change the best groups of experts, because
-   * sigmoids near 1 differ little. Where a norm follows, such a change would replace an expert that contributes as
-   * much as the rest of the row.
+   * sigmoids near 1 differ little. In models with a norm after the experts, another expert would then change the row
+   * as much as everything else in the row.
    */
   large: 0.5,
 };

@@ -55,7 +55,10 @@ export interface Way {
   readonly common?: number;
 }
 
-/** Asks each request alone, then all together, twice. Throws if a bit differs. Returns the answers. */
+/**
+ * Answers each request alone, then all requests together, twice. Throws if the answers differ in a bit. Returns the
+ * answers.
+ */
 export async function answersOf(model: string, { common = 70, ...way }: Way): Promise<Answer[]> {
   const { isa, threads } = way;
   const backend = isa.startsWith("wasm") ? "wasm" : "cpu";

@@ -48,7 +48,7 @@ const files = (
     ...rest,
   }));
 
-/** Formats of the other decoders, besides F32. */
+/** Formats, besides F32, that the remaining decoders are tested with. */
 export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
@@ -62,7 +62,10 @@ function blockSeeds(name: Architecture): readonly number[] {
 }
 
 const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };
-/** A hybrid's largest distance comes from one prompt with changed recurrent states. With six prompts that is chance, with twelve less so. */
+/**
+ * A hybrid's largest distance comes from one prompt with changed recurrent states. Whether six prompts include such a
+ * prompt is chance; twelve prompts are more reliable.
+ */
 const wholeSeeds = (name: Architecture) => name === "qwen35" ? [1, 2, 3, 4] : [1, 2];
 const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
   WHOLE.flatMap((name) => files(name, format, wholeSeeds(name), WHOLE_CASES))

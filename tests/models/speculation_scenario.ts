@@ -29,7 +29,7 @@ const RIGHT = 0.85;
 export interface Model {
   readonly name: string;
   readonly limits?: Partial<EngineLimits>;
-  /** Uses the kernels; else a stand-in. */
+  /** The architecture that the kernels compute. If it is missing, a stand-in answers. */
   readonly architecture?: Architecture | "mixed";
   readonly kvType?: KvType;
   /** Most answers have schemas or grammars, over the file's own vocabulary. */

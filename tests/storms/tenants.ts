@@ -54,7 +54,7 @@ async function timeTokens(url: string, random: Random): Promise<Times> {
   return { first, step: (performance.now() - start - first) / (TOKENS - 1) };
 }
 
-/** Starts requests of one key without end. Returns what stops them. */
+/** Sends requests with one API key until the returned function is called. */
 function flood(url: string): () => Promise<void> {
   const stop = new AbortController();
   const { requests, ...asked } = FLOODING;

@@ -33,7 +33,7 @@ export function check(file: string, source: string): string[] {
   );
 }
 
-/** Returns what is wrong with all files together. */
+/** Returns the violations of rules that concern several files. */
 export function checkAll(sources: Sources, roots: readonly string[]): string[] {
   const graph = new Map([...sources].map(([file, source]) => [file, importsOf(file, source)]));
   return [...checkCycles(graph), ...checkFolders([...sources.keys()]), ...checkReach(sources, graph, roots)];

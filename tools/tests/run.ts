@@ -16,7 +16,7 @@ DENO_JOBS sets the number of test files that run at a time (default 2).
 `;
 
 const ROOT = fromFileUrl(new URL("../../", import.meta.url));
-/** A test file of the first tier fails when it takes more CPU seconds. */
+/** Maximum CPU seconds of a test file of the first tier. A file that takes more fails. */
 const LIMIT_S = 5;
 const SLOWEST = 20;
 

@@ -7,7 +7,7 @@ import type { GgufFile } from "../../gguf/types.ts";
 import { buildPlan } from "../registry.ts";
 import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 
-/** Two dense layers, then three with experts. The first of those has no window. */
+/** Two dense layers, then three with experts. The first layer with experts has no window. */
 const FILE = parseGguf(synthesize({ architecture: "afmoe", types: ["F32"], seed: 1 }));
 const WIDTH = 256;
 

@@ -35,8 +35,8 @@ export const COHERE_CHECKPOINT: Checkpoint = {
 };
 
 /**
- * Command R, Aya 23 and Aya Expanse 8B. Command R+ also norms its heads. Source: Hugging Face transformers,
- * models/cohere.
+ * Command R, Aya 23 and Aya Expanse 8B. Command R+ also has norms on the query and key heads. Source: Hugging Face
+ * transformers, models/cohere.
  */
 const COMMAND_R: Family = {
   architecture: "command-r",

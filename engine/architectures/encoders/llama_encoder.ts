@@ -76,7 +76,10 @@ export const NEO_BERT: Architecture = {
   pool: (b, x, h, pooling) => poolEncoder(b, x, h, pooling, { of: "cls", activation: "tanh" }),
 };
 
-/** Returns the traits with attention in both directions. Fused q, k and v stand head by head. */
+/**
+ * Returns the traits with attention in both directions. In a fused tensor, the q, k and v rows of a head are
+ * adjacent.
+ */
 function bothWays(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): DecoderTraits {
   const table = ropeTable(b, rope.angles());
   return {

@@ -52,7 +52,7 @@ export interface Slice {
 export interface LoweredOp {
   readonly op: string;
   readonly rows: DispatchKind;
-  /** The model layer of the op. */
+  /** Number of the model's layer that the op belongs to. */
   readonly layer?: number;
 }
 

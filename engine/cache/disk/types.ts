@@ -28,7 +28,8 @@ export interface PromptStore {
   /** Whether the store writes at present. */
   readonly writable: boolean;
   /**
-   * Writes in the background. Returns whether the part exists at the end. `bytes` must not change until then.
+   * Writes a part in the background. Resolves when the write has ended, to whether the part exists. `bytes` must not
+   * change before the promise resolves.
    */
   write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<boolean>;
   /** Makes existing parts durable. Returns whether all of them are durable. */

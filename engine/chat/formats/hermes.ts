@@ -16,8 +16,8 @@ export const hermes: CallFormat = {
 };
 
 /**
- * Whether calls are on the same line as their tags. Some templates describe calls that way but show them on
- * separate lines.
+ * Whether calls are on the same line as their tags. Some templates tell the model to write calls on one line, but
+ * write earlier calls on separate lines.
  */
 function isInline(source: string): boolean {
   return source.includes("<tool_call>{") && !/<tool_call>(\n|\\n)/.test(source);

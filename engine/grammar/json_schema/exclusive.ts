@@ -6,7 +6,7 @@ import { isSelfContained } from "./objects.ts";
 
 /** Facts that hold for every value a schema accepts. */
 interface Facts {
-  /** Its types, with "integer" as "number"; absent if any type is possible. */
+  /** The types of a value, with "integer" as "number"; absent if any type is possible. */
   readonly types?: ReadonlySet<string>;
   /** The possible values as JSON, if there are few. */
   readonly values?: ReadonlySet<string>;

@@ -28,7 +28,7 @@ thread.onmessage = async ({ data }: MessageEvent<Attack>) => {
         statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1);
         if (answer.status === 429) await new Promise((resolve) => setTimeout(resolve, 50));
       } catch {
-        // Its time is over.
+        // The request was aborted because the attack's time is over.
       }
     }
   }

@@ -203,7 +203,10 @@ const embeddings: Call[] = [
 
 const CALLS: readonly Call[] = [...PROVIDERS.flatMap(callsOf), ...completions, ...embeddings];
 
-/** Makes all calls to the server that the program's arguments name. Prints an outcome a line, for programs.ts. */
+/**
+ * Makes all calls to the server that the program's arguments name. Prints one outcome per line; programs.ts reads
+ * these lines.
+ */
 export async function makeCalls(version: Sdk): Promise<void> {
   sdk = version;
   (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;

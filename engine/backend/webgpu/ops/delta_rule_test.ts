@@ -38,7 +38,7 @@ Deno.test("delta rule: refuses grouped value heads", () => {
   assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, 'use backend: "cpu"');
 });
 
-/** Where a row's gates, alpha and beta begin. Queries, keys and values precede them. */
+/** Where a row's gates, alpha and beta begin. A row begins with its queries, keys and values. */
 function placesOf(heads: Heads) {
   const gate = channelsOf(heads);
   const alpha = gate + heads.valueHeads * heads.headDim;

@@ -1,6 +1,6 @@
 /** WGSL that several kernels share. */
 
-/** Words of an op's uniforms. Each kernel names them itself. */
+/** Number of 32-bit words in an op's uniforms. Each kernel gives these words its own names. */
 export const OP_WORDS = 8;
 
 /** A row of a step. */

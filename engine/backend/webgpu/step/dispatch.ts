@@ -6,7 +6,7 @@ export interface Dispatch {
   /** For profiles and errors, such as "3 matmul attn_q". */
   readonly label: string;
   readonly rows: DispatchKind;
-  /** For growing numbers of rows. */
+  /** Kernels of the same op for more and more rows, in this order. */
   readonly kernels: readonly Kernel[];
   /** The size that determines the number of workgroups, together with the rows. */
   readonly n: number;

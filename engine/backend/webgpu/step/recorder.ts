@@ -5,7 +5,7 @@ import { PassClock } from "../device/pass_clock.ts";
 import { FIRST_GROUP_BINDING, type Pipelines } from "../device/pipelines.ts";
 import { type Dispatch, type DispatchTime, isFor, type StepSize } from "./dispatch.ts";
 
-/** Bind groups kept per dispatch. More are made only where it is cut in ever different ways. */
+/** Maximum bind groups kept per dispatch. Only a dispatch that steps cut in more different ways needs more. */
 const MOST_GROUPS = 64;
 
 /** Writes dispatches into command encoders. Bind groups are made when they are first recorded. */

@@ -7,7 +7,7 @@ export type Arithmetic = "+" | "-" | "*" | "/" | "//" | "%" | "**";
 /** Limit for the integers that a template computes. Integers of its data may be larger. */
 const MAX_BITS = 128;
 
-/** Returns the result of two numbers. Throws where Python does. */
+/** Returns the result of an operator on two numbers. Throws an error where Python raises an exception. */
 export function arithmetic(operator: Arithmetic, a: Value, b: Value): Value {
   for (const value of [a, b]) if (value instanceof Undefined) value.fail();
   if (!isNumber(a) || !isNumber(b)) throw new Error(`unsupported operand types for ${operator}`);

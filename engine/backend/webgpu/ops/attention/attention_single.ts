@@ -53,8 +53,8 @@ export function singleKernel(shape: AttentionShape, parts: ContextParts, shared 
 }
 
 /**
- * How lanes are used. For scores, neighbouring lanes share a position. For values, a lane has a quad of
- * dimensions of every n-th head.
+ * The work of each lane. For scores, neighbouring lanes share a position. For values, a lane has a quad of dimensions
+ * of every n-th head.
  */
 interface Places {
   readonly heads: number;
