@@ -66,7 +66,7 @@ await command("bench:kernels", HELP, async () => {
   const before = loadAverage();
   say("Measuring: some minutes with all formats and shapes …");
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
-  const measured = JSON.parse(await run(KERNEL_BENCH, ["kernels", ...args]));
+  const measured = JSON.parse(await run(KERNEL_BENCH, args));
   const report: Report = { ...measured, load_before: before, load_after: loadAverage() };
   print(options.json ? `${JSON.stringify(report)}\n` : describe(report));
 });

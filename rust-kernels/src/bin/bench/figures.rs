@@ -23,17 +23,11 @@ fn now(threads: usize) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The value below which a share of the values lies: 0.5 is the median.
-pub fn quantile(values: &[f64], share: f64) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let at = share * (sorted.len() - 1) as f64;
-    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
-    low + (high - low) * at.fract()
-}
-
-pub fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
+    let last = sorted.len() - 1;
+    (sorted[last / 2] + sorted[last.div_ceil(2)]) / 2.0
 }
 
 pub fn largest(values: &[f64]) -> f64 {

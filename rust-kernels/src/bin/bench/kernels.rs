@@ -1,6 +1,6 @@
 //! Measures formats x rows of x x shapes, with weights in memory and in cache, beside the machine's limits.
 use crate::figures::{Limits, field, largest, last_level_cache, median, seconds};
-use crate::operands::{Activations, Output, Weights, format_named, multiply_all};
+use crate::operands::{Activations, Output, Weights, format_named, multiply};
 use crate::{Settings, shape};
 use compy::pool::Pool;
 use compy::simd::Isa;
@@ -114,7 +114,7 @@ fn sweep(
         for Row { activations, out, calls, cell } in &mut rows {
             let took = seconds(threads, || {
                 for _ in 0..*calls {
-                    multiply_all(pool, &mut [(w, out)], turn, activations);
+                    multiply(pool, w, out, turn, activations);
                     turn += 1;
                 }
             }) / *calls as f64;
@@ -132,7 +132,7 @@ fn row(k: Isa, pool: &mut Pool, w: &Weights, m: usize) -> Row {
     activations.prepare(w);
     let mut out = Output::new(m, w.rows);
     let threads = pool.threads();
-    let mut call = || seconds(threads, || multiply_all(pool, &mut [(w, &mut out)], 0, &activations));
+    let mut call = || seconds(threads, || multiply(pool, w, &mut out, 0, &activations));
     call();
     let calls = (SAMPLE_SECONDS / call()).ceil().clamp(1.0, 1e4) as usize;
     Row { activations, out, calls, cell: Cell { m, gbps: vec![], gops: vec![] } }

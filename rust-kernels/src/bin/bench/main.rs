@@ -1,11 +1,7 @@
-//! Measures kernels and prints JSON. `deno task bench:kernels`, `bench:techniques` and `bench:cache` run it and
-//! explain the figures.
-mod calls;
+//! Measures kernels and prints JSON. `deno task bench:kernels` runs it and explains the figures.
 mod figures;
 mod kernels;
 mod operands;
-mod techniques;
-mod variants;
 
 use std::collections::HashMap;
 
@@ -53,17 +49,10 @@ pub fn shape(text: &str) -> Result<(usize, usize), String> {
 }
 
 fn run() -> Result<(), String> {
-    let mut args = std::env::args().skip(1);
-    let what = args.next().unwrap_or_default();
-    let settings = Settings::read(args)?;
+    let settings = Settings::read(std::env::args().skip(1))?;
     let isa = settings.text("isa").unwrap_or("");
     let k = compy::simd::Isa::detect(isa).map_err(|e| e.to_string())?;
-    match what.as_str() {
-        "kernels" => kernels::measure(k, &settings),
-        "techniques" => techniques::measure(k, &settings),
-        "calls" => calls::run(k, &settings),
-        _ => Err("The first word is kernels, techniques or calls".into()),
-    }
+    kernels::measure(k, &settings)
 }
 
 fn main() {

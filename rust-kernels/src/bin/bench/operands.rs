@@ -9,6 +9,7 @@ use compy::memory::{Pages, Region};
 use compy::ops::quantize::QuantizeRow;
 use compy::pool::{Items, Pool};
 use compy::simd::Isa;
+use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 /// The format with this name.
@@ -23,14 +24,10 @@ pub fn format_named(name: &str) -> Result<&'static Format, String> {
 pub struct Weights {
     pub rows: usize,
     pub columns: usize,
-    pub panel_bytes: usize,
     /// Bytes of one copy.
     pub bytes: usize,
-    pub copies: usize,
-    pub lanes: usize,
-    /// The rows of one copy as in a GGUF file, and the bytes of a row.
-    pub raw: Vec<u8>,
-    pub stride: usize,
+    panel_bytes: usize,
+    copies: usize,
     region: Region,
     k: Isa,
     kernels: &'static FormatKernels,
@@ -63,19 +60,11 @@ impl Weights {
             copy.copy_from_slice(first);
         }
         let kernels = &layout.kernels;
-        Ok(Self { rows, columns, panel_bytes, bytes, copies, lanes: k.lanes(), raw, stride, region, k, kernels })
+        Ok(Self { rows, columns, bytes, panel_bytes, copies, region, k, kernels })
     }
 
-    pub fn copy(&self, i: usize) -> *const u8 {
-        self.region.at(i % self.copies * self.bytes)
-    }
-
-    pub fn panels(&self) -> usize {
-        self.rows / self.lanes
-    }
-
-    pub fn isa(&self) -> Isa {
-        self.k
+    fn panels(&self) -> usize {
+        self.rows / self.k.lanes()
     }
 
     /// Its panels as the executor distributes them.
@@ -103,8 +92,8 @@ fn raw_rows(layout: &Format, bytes: usize) -> Vec<u8> {
 pub struct Activations {
     pub m: usize,
     pub columns: usize,
-    pub floats: Vec<f32>,
-    pub quant: QuantRows,
+    floats: Vec<f32>,
+    quant: QuantRows,
     corrections: Vec<f32>,
     _memory: Region,
 }
@@ -112,25 +101,17 @@ pub struct Activations {
 impl Activations {
     /// The rows are in the tiles that the kernels choose for m rows.
     pub fn new(k: Isa, m: usize, columns: usize) -> Self {
-        Self::tiled(k, m, columns, tile_rows(m, k.tile()))
-    }
-
-    pub fn tiled(k: Isa, m: usize, columns: usize, tile: usize) -> Self {
-        let floats = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
+        let tile = tile_rows(m, k.tile());
+        let floats: Vec<f32> = (0..m * columns).map(|i| ((i * 7919) % 201) as f32 / 100.0 - 1.0).collect();
         let bytes = m.next_multiple_of(tile) * row_bytes(columns);
         let memory = Region::new(bytes, Pages::Small, "activations").expect("memory for activations");
         let quant = QuantRows { base: memory.at(0), columns, tile, paired: k.row_pairs() };
-        let corrections = vec![0.0; corrections_len(m, columns, 16)];
-        let mut x = Self { m, columns, floats, quant, corrections, _memory: memory };
-        x.quantize(k);
-        x
-    }
-
-    pub fn quantize(&mut self, k: Isa) {
-        for row in 0..self.m {
+        for row in 0..m {
             // SAFETY: the row is within both.
-            unsafe { k.run(QuantizeRow { x: self.floats.as_ptr().add(row * self.columns), out: &self.quant, row }) }
+            unsafe { k.run(QuantizeRow { x: floats.as_ptr().add(row * columns), out: &quant, row }) }
         }
+        let corrections = vec![0.0; corrections_len(m, columns, 16)];
+        Self { m, columns, floats, quant, corrections, _memory: memory }
     }
 
     pub fn prepare(&mut self, w: &Weights) {
@@ -138,10 +119,6 @@ impl Activations {
             // SAFETY: as above; the corrections have room for m rows.
             unsafe { (b.prepare)(w.k, &self.quant, self.m, self.corrections.as_mut_ptr()) }
         }
-    }
-
-    pub fn corrections(&self) -> *const f32 {
-        self.corrections.as_ptr()
     }
 }
 
@@ -157,76 +134,48 @@ impl Output {
     }
 }
 
-/// Arguments for panels `panels` of a copy of W times rows `from..to` of x.
-pub fn gemm_args(
-    w: &Weights,
-    copy: usize,
-    panels: std::ops::Range<usize>,
-    tokens: std::ops::Range<usize>,
-    out: *mut f32,
-    ldo: usize,
-) -> Gemm {
-    assert!(panels.end <= w.panels());
-    Gemm {
+/// Runs the kernel of W's format for some panels of a copy of W times x.
+fn run_kernel(w: &Weights, copy: usize, x: &Activations, panels: Range<usize>, out: *mut f32, ldo: usize) {
+    assert!(panels.end <= w.panels() && x.columns == w.columns);
+    let args = Gemm {
         // SAFETY: the panel is within the copy; the caller's output has all of W's rows.
-        panels: unsafe { w.copy(copy).add(panels.start * w.panel_bytes) },
+        panels: unsafe { w.region.at(copy % w.copies * w.bytes).add(panels.start * w.panel_bytes) },
         panel_bytes: w.panel_bytes,
-        rows: panels.len() * w.lanes,
+        rows: panels.len() * w.k.lanes(),
         columns: w.columns,
-        from: tokens.start,
-        to: tokens.end,
-        out: unsafe { out.add(panels.start * w.lanes) },
+        from: 0,
+        to: x.m,
+        out: unsafe { out.add(panels.start * w.k.lanes()) },
         ldo,
         bias: std::ptr::null(),
         epilogue: Epilogue::Store,
-    }
-}
-
-/// Runs the kernel of W's format.
-pub fn run_kernel(w: &Weights, x: &Activations, args: &Gemm) {
-    assert!(x.columns == w.columns && args.to <= x.m);
-    // SAFETY: the arguments came from `gemm_args`; x was quantized and prepared for this format.
+    };
+    // SAFETY: the arguments are within W, x and the output; x was quantized and prepared for this format.
     unsafe {
         match w.kernels {
-            FormatKernels::Block(b) => (b.gemm)(w.k, args, &x.quant, x.corrections()),
+            FormatKernels::Block(b) => (b.gemm)(w.k, &args, &x.quant, x.corrections.as_ptr()),
             FormatKernels::Float(f) => {
-                (f.gemm)(w.k, args, &FloatRows { base: x.floats.as_ptr().cast_mut(), stride: x.columns })
+                (f.gemm)(w.k, &args, &FloatRows { base: x.floats.as_ptr().cast_mut(), stride: x.columns })
             }
         }
     }
 }
 
-/// y = W x on the calling thread.
-pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
-    run_kernel(w, x, &gemm_args(w, copy, 0..w.panels(), 0..x.m, out.values.as_mut_ptr(), out.ldo));
-}
-
-/// y = W x for several W as one job on all threads of a pool.
-pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
-    let share = parts.iter().map(|(w, _)| w.panels()).sum::<usize>() / pool.threads();
-    let parts: Vec<_> =
-        parts.iter_mut().map(|(w, out)| (*w, w.tiles(x.m, share), Target(out.values.as_mut_ptr()), out.ldo)).collect();
-    let (total, most) = runs(parts.iter().map(|(_, tiles, _, _)| *tiles));
+/// y = W x as a job on all threads of a pool.
+pub fn multiply(pool: &mut Pool, w: &Weights, out: &mut Output, copy: usize, x: &Activations) {
+    let tiles = w.tiles(x.m, w.panels() / pool.threads());
+    let (total, most) = runs([tiles].into_iter());
     let next = AtomicUsize::new(0);
-    let (parts, x) = (Shared(&parts), Shared(x));
+    let all = Shared(&(w, x, tiles, out.values.as_mut_ptr(), out.ldo));
     pool.run(&|worker| {
+        let (w, x, tiles, out, ldo) = all.get();
         for range in Items::tapering(&next, total, [1, most], worker.threads()) {
-            let mut first = 0;
-            for (w, tiles, out, ldo) in parts.get() {
-                let (start, end) = (range.start.max(first), range.end.min(first + tiles.count()));
-                if start < end {
-                    let panels = tiles.panels_of(start - first..end - first);
-                    run_kernel(w, x.get(), &gemm_args(w, copy, panels, 0..x.get().m, out.0, *ldo));
-                }
-                first += tiles.count();
-            }
+            run_kernel(w, copy, x, tiles.panels_of(range), *out, *ldo);
         }
     })
     .expect("kernels do not panic");
 }
 
-#[derive(Clone, Copy)]
-struct Target(*mut f32);
 /// Data that all threads read. Each thread writes its own panels' rows of the outputs.
 struct Shared<'a, T: ?Sized>(&'a T);
 // SAFETY: as stated there; apart from outputs, nothing behind the reference changes while a job runs.
