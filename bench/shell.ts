@@ -93,23 +93,29 @@ function endAll(code: number): never {
 /** The program that measures kernels; built by the tasks that need it. */
 export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 
-/** The options of a command. All except --json have a value. */
+/** The options of a command. All except --json and `switches` have a value. */
 export class Options {
   readonly json: boolean;
   readonly #values: Record<string, readonly string[] | undefined>;
+  readonly #switches: Record<string, unknown>;
 
   /** Throws UsageError for an unknown option. */
-  constructor(args: readonly string[], names: readonly string[]) {
+  constructor(args: readonly string[], names: readonly string[], switches: readonly string[] = []) {
     const parsed = parseArgs([...args], {
       string: [...names],
       collect: [...names],
-      boolean: ["json"],
+      boolean: ["json", ...switches],
       unknown: (arg: string) => {
         throw new UsageError(`There is no option ${arg}`);
       },
     }) as Record<string, unknown>;
     this.json = parsed.json === true;
+    this.#switches = parsed;
     this.#values = parsed as Record<string, string[] | undefined>;
+  }
+
+  switched(name: string): boolean {
+    return this.#switches[name] === true;
   }
 
   /** Returns the option's value, the last one if it was given several times. */

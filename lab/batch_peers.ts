@@ -2,11 +2,10 @@
  * Compares compy with a peer on a batch file (`deno task bench:batch`), and compy's batch with the speed of its kernels
  * alone. Each runs in its own process, in turn.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
 import { median } from "../bench/samples.ts";
 import { exists, installPeer, PEER, PEER_VERSION, warnIfBusy } from "./peer.ts";
-import { ROOT, run, say } from "../bench/shell.ts";
+import { command, Options, print, ROOT, run, say, UsageError } from "../bench/shell.ts";
 
 const HELP =
   `Answer a batch file whose lines share a long beginning, with compy and with ${PEER} ${PEER_VERSION}.
@@ -33,7 +32,7 @@ Example:
   deno task bench:batch --model qwen3-0.6b-q8_0.gguf --lines 64 --answer 16
 `;
 
-interface Options {
+interface Asked {
   readonly model: string;
   readonly lines: number;
   readonly shared: number;
@@ -51,39 +50,23 @@ interface Round {
   readonly outputTokens: number;
 }
 
-class UsageError extends Error {}
-
-function readOptions(args: string[]): Options {
-  const counts = {
-    lines: 2000,
-    shared: 400,
-    answer: 32,
-    parallel: 16,
-    threads: navigator.hardwareConcurrency,
-  };
-  const parsed = parseArgs(args, {
-    string: ["model", "rounds", ...Object.keys(counts)],
-    boolean: ["json"],
-    unknown: (arg: string) => {
-      throw new UsageError(`There is no option ${arg}`);
-    },
-  }) as Record<string, unknown>;
-  const count = (name: string, fallback: number): number => {
-    const text = String(parsed[name] ?? fallback);
-    if (/^\d{1,6}$/.test(text) && Number(text) >= 1) return Number(text);
-    throw new UsageError(`--${name} must be a whole number from 1 to 999999, found "${text}"`);
-  };
-  if (!parsed.model) throw new UsageError("--model is wanted: the GGUF file that both run");
+function readOptions(): Asked {
+  const options = new Options(Deno.args, [
+    ...["model", "lines", "shared", "answer", "parallel", "threads", "rounds"],
+  ]);
+  const model = options.text("model");
+  if (!model) throw new UsageError("--model is wanted: the GGUF file that both run");
+  const count = (name: string, fallback: number) => options.count(name, 999_999, fallback);
   return {
     // A task starts in the repository's folder, but the path is relative to the caller's folder.
-    model: resolve(Deno.env.get("INIT_CWD") ?? ".", String(parsed.model)),
-    lines: count("lines", counts.lines),
-    shared: count("shared", counts.shared),
-    answer: count("answer", counts.answer),
-    parallel: count("parallel", counts.parallel),
-    threads: count("threads", counts.threads),
+    model: resolve(Deno.env.get("INIT_CWD") ?? ".", model),
+    lines: count("lines", 2000),
+    shared: count("shared", 400),
+    answer: count("answer", 32),
+    parallel: count("parallel", 16),
+    threads: count("threads", navigator.hardwareConcurrency),
     rounds: count("rounds", 1),
-    json: parsed.json === true,
+    json: options.json,
   };
 }
 
@@ -107,7 +90,7 @@ interface Input {
   readonly context: number;
 }
 
-async function writeInput({ lines, shared, answer, model }: Options, folder: string): Promise<Input> {
+async function writeInput({ lines, shared, answer, model }: Asked, folder: string): Promise<Input> {
   const count = async (text: string): Promise<number> => {
     const file = join(folder, "text");
     await Deno.writeTextFile(file, text);
@@ -144,7 +127,7 @@ async function writeInput({ lines, shared, answer, model }: Options, folder: str
   return { path, common: await count(beginning), context: await count(longest) + answer + 16 };
 }
 
-async function runCompy(options: Options, input: Input, folder: string): Promise<Round> {
+async function runCompy(options: Asked, input: Input, folder: string): Promise<Round> {
   const { model, parallel, threads } = options;
   const output = join(folder, "out.jsonl");
   const left = [output, `${output}.journal`, join(folder, "out.errors.jsonl")];
@@ -176,7 +159,7 @@ async function runCompy(options: Options, input: Input, folder: string): Promise
   return round;
 }
 
-async function runPeer(options: Options, input: Input, peerFolder: string): Promise<Round> {
+async function runPeer(options: Asked, input: Input, peerFolder: string): Promise<Round> {
   const { model, parallel, threads } = options;
   const script = fromFileUrl(new URL("batch_peer_node_llama_cpp.mjs", import.meta.url));
   const { path, context } = input;
@@ -188,7 +171,7 @@ async function runPeer(options: Options, input: Input, peerFolder: string): Prom
 
 /** Returns the seconds for the tokens of `round` at the speed of the kernels alone. */
 async function runBench(
-  options: Options,
+  options: Asked,
   { common }: Input,
   { promptTokens, outputTokens }: Round,
 ): Promise<number> {
@@ -202,11 +185,8 @@ async function runBench(
   return (common + lines * (prompt - common)) / rate("prefill") + outputTokens / rate("decode");
 }
 
-function print(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(text));
-}
-
-async function compare(options: Options): Promise<void> {
+await command("bench:batch", HELP, async () => {
+  const options = readOptions();
   if (!await exists(options.model)) throw new Error(`Cannot find a model at ${options.model}`);
   const peerFolder = await installPeer();
   const load = warnIfBusy();
@@ -240,23 +220,4 @@ async function compare(options: Options): Promise<void> {
     `${PEER}   ${peer.toFixed(2)} lines/s; compy has ${(compy / peer).toFixed(2)} times that`,
     "",
   ].join("\n"));
-}
-
-/** Returns the exit code. */
-async function main(args: string[]): Promise<number> {
-  if (args.includes("--help") || args.includes("-h")) {
-    print(HELP);
-    return 0;
-  }
-  try {
-    await compare(readOptions(args));
-    return 0;
-  } catch (error) {
-    const usage = error instanceof UsageError;
-    const hint = usage ? "\nSee: deno task bench:batch --help" : "";
-    say(`Error: ${error instanceof Error ? error.message : error}${hint}`);
-    return usage ? 2 : 1;
-  }
-}
-
-if (import.meta.main) Deno.exit(await main(Deno.args));
+});

@@ -2,13 +2,12 @@
  * Times each submit of a long prompt on the GPU (`deno task bench:gpu-submits`): a driver resets a device
  * that computes for too long.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { readPlan } from "../engine/architectures/registry.ts";
-import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { SubmitTime } from "../engine/backend/webgpu/step/dispatch.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
+import { command, Options, print, UsageError } from "../bench/shell.ts";
 import { blocksOf, Steps } from "../bench/steps.ts";
 
 /** Milliseconds that no submit may exceed. */
@@ -31,8 +30,6 @@ The prompt is cut into steps and submits as the server cuts them, by the measure
 first time ("first") are listed apart, since some drivers compile them then.
 Exit code: 0 none of the others took over ${MOST_MS} ms, 1 some did, or there is no adapter with a clock, 2 wrong usage.
 `;
-
-const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(text));
 
 interface TimedStep {
   readonly rows: number;
@@ -118,44 +115,27 @@ function spread(submits: readonly TimedSubmit[]): string {
   return `median ${at(0.5)}, 99 % within ${at(0.99)}, longest ${at(1)}`;
 }
 
-async function main(): Promise<number> {
-  const flags = parseArgs(Deno.args, {
-    string: ["model", "tokens", "steps"],
-    boolean: ["json", "help"],
-    default: { tokens: "2000" },
-  });
-  const tokens = Number(flags.tokens);
-  const wanted = Number(flags.steps ?? tokens);
-  if (flags.help) {
-    say(HELP);
-    return 0;
-  }
-  if (!flags.model || ![tokens, wanted].every((count) => Number.isInteger(count) && count > 0)) {
-    say(`--model must be given, --tokens and --steps at least 1 (got ${tokens}, ${wanted})\n\n${HELP}`);
-    return 2;
-  }
+await command("bench:gpu-submits", HELP, async () => {
+  const options = new Options(Deno.args, ["model", "tokens", "steps"]);
+  const model = options.text("model");
+  if (!model) throw new UsageError("--model is wanted: a GGUF file");
+  const tokens = options.count("tokens", 1e6, 2000);
   const backend = await WebGpuBackend.open();
   try {
     const start = performance.now();
-    const steps = await timePrompt(backend, flags.model, tokens, wanted);
+    const steps = await timePrompt(backend, model, tokens, options.count("steps", 1e6, tokens));
     const seconds = (performance.now() - start) / 1000;
     const adapter = backend.info.isa;
-    say(
-      flags.json
+    print(
+      options.json
         ? `${JSON.stringify({ adapter, tokens, seconds, steps })}\n`
         : asText(adapter, steps, seconds),
     );
     const tooLong = ({ ms, first }: TimedSubmit) => first.length === 0 && ms > MOST_MS;
-    return steps.some(({ submits }) => submits.some(tooLong)) ? 1 : 0;
+    if (steps.some(({ submits }) => submits.some(tooLong))) {
+      throw new Error(`A submit took over ${MOST_MS} ms`);
+    }
   } finally {
     backend.close();
   }
-}
-
-try {
-  Deno.exit(await main());
-} catch (error) {
-  if (!(error instanceof GpuError) && !(error instanceof RangeError)) throw error;
-  say(`${error.message}\n`);
-  Deno.exit(1);
-}
+});

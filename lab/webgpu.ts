@@ -2,24 +2,26 @@
  * Compares the GPU's matrix-vector products with the speed of copies (`deno task bench:webgpu`), and searches each
  * format's best tuning.
  */
-import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";
-import { GpuError } from "../engine/backend/webgpu/errors.ts";
-import { GPU_FORMATS } from "../engine/backend/webgpu/kernels/formats/registry.ts";
+import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { defaultTuning, missingFor } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/tuning/tuning.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/backend/backend.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
 import { readTunings } from "../engine/backend/webgpu/tuning/tuning_file.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
+import { command, Options, print, say as tell, UsageError } from "../bench/shell.ts";
 import { GpuProducts } from "./gpu_products.ts";
+
+/** Formats that are measured by default. */
+const TYPES = "Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16";
 
 const HELP = `Measure the GPU's matrix-vector products.
 
 Usage: deno task bench:webgpu [options]
 
-  --types LIST    formats (default Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16)
-  --modes LIST    arithmetics (default f32,f16)
+  --types LIST    formats (default ${TYPES})
+  --modes LIST    arithmetics (default ${ARITHMETICS.join(",")})
   --shape RxC     rows and columns of the matrix (default 4096x4096)
   --set MB        use matrices of so many megabytes in turn, more than caches hold (default 256)
   --tune          sweep matrix rows per eight lanes and lanes per workgroup; store the best in
@@ -45,7 +47,7 @@ interface Row {
   readonly spread: number;
 }
 
-interface Options {
+interface Asked {
   readonly types: readonly TensorType[];
   readonly modes: readonly Arithmetic[];
   readonly rows: number;
@@ -55,71 +57,40 @@ interface Options {
   readonly json: boolean;
 }
 
-const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-const complain = (text: string) => Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
+const say = (text: string) => print(`${text}\n`);
 
-/** Returns the options, or what is wrong with them. */
-function options(args: string[]): Options | string {
-  const flags = parseArgs(args, {
-    string: ["types", "modes", "shape", "set"],
-    boolean: ["tune", "json"],
-    default: {
-      types: "Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16",
-      modes: ARITHMETICS.join(","),
-      shape: "4096x4096",
-      set: "256",
-    },
+/** Returns the words of a list that commas separate. Throws UsageError for a word that is not among `known`. */
+function wordsOf<T extends string>(name: string, text: string, known: readonly T[]): T[] {
+  return text.split(",").map((word) => {
+    const found = known.find((one) => one === word);
+    if (found !== undefined) return found;
+    throw new UsageError(`--${name} must be among ${known.join(", ")} (got "${word}")`);
   });
-  const types = String(flags.types).split(",");
-  const modes = String(flags.modes).split(",");
-  const shape = /^(\d{1,6})x(\d{1,6})$/.exec(String(flags.shape));
-  const set = Number(flags.set);
-  const type = types.find((t) => !Object.hasOwn(GPU_FORMATS, t));
-  if (type !== undefined) {
-    return `--types must be among ${Object.keys(GPU_FORMATS).join(", ")} (got "${type}")`;
-  }
-  const mode = modes.find((m) => !(ARITHMETICS as readonly string[]).includes(m));
-  if (mode !== undefined) return `--modes must be among ${ARITHMETICS.join(", ")} (got "${mode}")`;
-  const [rows, columns] = shape ? [Number(shape[1]), Number(shape[2])] : [0, 0];
+}
+
+function readOptions(): Asked {
+  const options = new Options(Deno.args, ["types", "modes", "shape", "set"], ["tune"]);
+  const shape = options.text("shape") ?? "4096x4096";
+  const [, rows, columns] = (/^(\d{1,6})x(\d{1,6})$/.exec(shape) ?? [0, 0, 0]).map(Number);
   if (rows < 1 || columns < 256 || columns % 256 > 0) {
-    return `--shape must be RxC, such as 4096x4096, with C a multiple of 256 (got "${flags.shape}")`;
+    throw new UsageError(`--shape must be RxC, such as 4096x4096, with C a multiple of 256 (got "${shape}")`);
   }
-  if (!(set >= 1 && set <= 1e5)) return `--set must be megabytes from 1 to 100000 (got "${flags.set}")`;
-  const { tune, json } = flags;
   return {
-    types: types as TensorType[],
-    modes: modes as Arithmetic[],
+    types: wordsOf("types", options.text("types") ?? TYPES, GPU_TYPES),
+    modes: wordsOf("modes", options.text("modes") ?? ARITHMETICS.join(","), ARITHMETICS),
     rows,
     columns,
-    bytes: set * MB,
-    tune,
-    json,
+    bytes: options.count("set", 1e5, 256) * MB,
+    tune: options.switched("tune"),
+    json: options.json,
   };
 }
 
-async function main(args: string[]): Promise<number> {
-  if (args.includes("--help")) {
-    say(HELP);
-    return 0;
-  }
-  const chosen = options(args);
-  if (typeof chosen === "string") {
-    complain(`Wrong usage: ${chosen}\n\n${HELP}`);
-    return 2;
-  }
-  try {
-    await measure(chosen, await GpuProducts.open());
-    return 0;
-  } catch (error) {
-    if (!(error instanceof GpuError)) throw error;
-    complain(error.message);
-    return 1;
-  }
-}
+await command("bench:webgpu", HELP, async () => await measure(readOptions(), await GpuProducts.open()));
 
-async function measure(chosen: Options, products: GpuProducts): Promise<void> {
+async function measure(chosen: Asked, products: GpuProducts): Promise<void> {
   const { name, kernels } = products.gpu;
-  const kept = await readTunings(products.gpu, complain);
+  const kept = await readTunings(products.gpu, tell);
   const copy = await products.copy();
   if (!chosen.json) say(`${name}: copies ${copy.toFixed(1)} GB/s; ${chosen.rows} x ${chosen.columns}`);
   const best: Row[] = [];
@@ -157,5 +128,3 @@ function line({ type, mode, tuning, gbps, share, spread }: Row): string {
   const speed = `${gbps.toFixed(2).padStart(8)} GB/s ${(100 * share).toFixed(0).padStart(4)} %`;
   return `${type.padEnd(7)} ${mode.padEnd(16)} ${speed}  (spread ${spread.toFixed(2)}; ${how})`;
 }
-
-if (import.meta.main) Deno.exit(await main(Deno.args));

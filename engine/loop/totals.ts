@@ -64,32 +64,21 @@ export class Totals {
 export type Summed = Counted & Pick<EngineStats, "preemptions" | "loosenedKeywords" | "disk">;
 
 export function plus(a: Summed, b: Summed): Summed {
+  const { stepRows, disk, ...counts } = b;
   return {
-    promptTokens: a.promptTokens + b.promptTokens,
-    generatedTokens: a.generatedTokens + b.generatedTokens,
-    forcedTokens: a.forcedTokens + b.forcedTokens,
-    draftedTokens: a.draftedTokens + b.draftedTokens,
-    acceptedTokens: a.acceptedTokens + b.acceptedTokens,
-    cachedTokens: a.cachedTokens + b.cachedTokens,
-    steps: a.steps + b.steps,
-    rows: a.rows + b.rows,
-    stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
-    submits: a.submits + b.submits,
-    deviceLosses: a.deviceLosses + b.deviceLosses,
-    preemptions: a.preemptions + b.preemptions,
-    loosenedKeywords: a.loosenedKeywords + b.loosenedKeywords,
-    disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
+    ...sums(a, counts),
+    stepRows: stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
+    disk: a.disk && disk ? plusDisk(a.disk, disk) : disk ?? a.disk,
   };
 }
 
 /** Sums the disk figures; the disk's size and limit are the later engine's. */
-function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
-  return {
-    ...b,
-    hits: a.hits + b.hits,
-    tokens: a.tokens + b.tokens,
-    readBytes: a.readBytes + b.readBytes,
-    writes: a.writes + b.writes,
-    writtenBytes: a.writtenBytes + b.writtenBytes,
-  };
+function plusDisk(a: DiskStats, { bytes, limit, ...counts }: DiskStats): DiskStats {
+  return { ...sums(a, counts), bytes, limit };
+}
+
+/** Returns each figure of `b` plus the same figure of `a`. */
+function sums<Figures extends Record<keyof Figures, number>>(a: Figures, b: Figures): Figures {
+  const entries = Object.entries<number>(b).map(([name, value]) => [name, value + a[name as keyof Figures]]);
+  return Object.fromEntries(entries);
 }

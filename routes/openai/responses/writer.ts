@@ -146,8 +146,7 @@ export class ResponseWriter {
   }
 
   #thought(): OpenItem {
-    const id = this.ids.next("rs");
-    return this.shape.summary ? new OpenSummary(id) : new OpenThought(id);
+    return new OpenThought(this.ids.next("rs"), this.shape.summary ? AS_SUMMARY : AS_TEXT);
   }
 
   #call({ id, name }: Extract<ChatPart, { type: "call" }>): OpenItem {
@@ -237,82 +236,56 @@ class OpenMessage implements OpenItem {
   }
 }
 
+/** Names in events of reasoning that is written as text, and as a summary, because clients show that. */
+const AS_TEXT = { part: "content_part", text: "reasoning_text", index: "content_index" };
+const AS_SUMMARY = { part: "reasoning_summary_part", text: "reasoning_summary_text", index: "summary_index" };
+
 class OpenThought implements OpenItem {
   #text = "";
 
-  constructor(readonly id: string) {}
+  constructor(readonly id: string, private readonly names: typeof AS_TEXT) {}
 
   takes({ type }: ChatPart): boolean {
     return type === "reasoning";
   }
 
   begun(): OutputItem {
-    return { type: "reasoning", id: this.id, status: "in_progress", summary: [], content: [] };
+    return this.#item("in_progress", []);
   }
 
   begin(): Said[] {
-    return [{ type: "response.content_part.added", content_index: 0, part: this.#part() }];
+    return [this.#said("part", "added", { part: this.#part() })];
   }
 
   add(part: ChatPart): Said[] {
     const delta = textOf(part);
     this.#text += delta;
-    return [{ type: "response.reasoning_text.delta", content_index: 0, delta }];
+    return [this.#said("text", "delta", { delta })];
   }
 
   end(): Said[] {
     return [
-      { type: "response.reasoning_text.done", content_index: 0, text: this.#text },
-      { type: "response.content_part.done", content_index: 0, part: this.#part() },
+      this.#said("text", "done", { text: this.#text }),
+      this.#said("part", "done", { part: this.#part() }),
     ];
   }
 
   item(status: ItemStatus): OutputItem {
-    return { type: "reasoning", id: this.id, status, summary: [], content: [this.#part()] };
+    return this.#item(status, [this.#part()]);
+  }
+
+  #said(what: "part" | "text", happened: string, fields: object): Said {
+    const { names } = this;
+    return { type: `response.${names[what]}.${happened}`, [names.index]: 0, ...fields };
+  }
+
+  #item(status: ItemStatus, parts: { type: string; text: string }[]): OutputItem {
+    const content = this.names === AS_SUMMARY ? { summary: parts } : { summary: [], content: parts };
+    return { type: "reasoning", id: this.id, status, ...content } as OutputItem;
   }
 
   #part() {
-    return { type: "reasoning_text" as const, text: this.#text };
-  }
-}
-
-/** Writes the full reasoning text as a summary, because clients show that. */
-class OpenSummary implements OpenItem {
-  #text = "";
-
-  constructor(readonly id: string) {}
-
-  takes({ type }: ChatPart): boolean {
-    return type === "reasoning";
-  }
-
-  begun(): OutputItem {
-    return { type: "reasoning", id: this.id, status: "in_progress", summary: [] };
-  }
-
-  begin(): Said[] {
-    return [{ type: "response.reasoning_summary_part.added", summary_index: 0, part: this.#part() }];
-  }
-
-  add(part: ChatPart): Said[] {
-    const delta = textOf(part);
-    this.#text += delta;
-    return [{ type: "response.reasoning_summary_text.delta", summary_index: 0, delta }];
-  }
-
-  end(): Said[] {
-    return [
-      { type: "response.reasoning_summary_text.done", summary_index: 0, text: this.#text },
-      { type: "response.reasoning_summary_part.done", summary_index: 0, part: this.#part() },
-    ];
-  }
-
-  item(status: ItemStatus): OutputItem {
-    return { type: "reasoning", id: this.id, status, summary: [this.#part()] };
-  }
-
-  #part() {
-    return { type: "summary_text" as const, text: this.#text };
+    return { type: this.names === AS_SUMMARY ? "summary_text" : "reasoning_text", text: this.#text };
   }
 }
 
