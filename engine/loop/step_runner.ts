@@ -1,7 +1,7 @@
 import { type Backend, type StepInput, type StepOutput, StepStopped } from "../backend/backend.ts";
 import type { StoredPrefixes } from "../cache/stored_prefixes.ts";
 import type { Grammars } from "../grammar/types.ts";
-import { StepPublisher } from "../output/step_publisher.ts";
+import { StepPublisher } from "../output/publish.ts";
 import { MASK_TIMEOUT_MS, StepMasks } from "../sampling/step_masks.ts";
 import { TimeLimit } from "../sampling/time_limit.ts";
 import type { Scheduler } from "../schedule/scheduler.ts";
