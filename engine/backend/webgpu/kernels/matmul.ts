@@ -1,6 +1,8 @@
 /** Kernels for matrix products and the embedding, for every format and arithmetic. */
+import { byteLengthOf } from "../../../gguf/tensor_types.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import type { Arithmetic } from "../../backend.ts";
+import { NATURAL } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 import { product } from "./product.ts";
 import { productTile } from "./product_tile.ts";
@@ -37,8 +39,7 @@ export function defaultTuning(
   rows: number,
   { type, epilogue }: Pick<MatMulSpec, "type" | "epilogue">,
 ): Tuning {
-  const { blockBytes, blockColumns } = gpuFormat(type);
-  const thin = blockBytes / blockColumns < THIN_BYTES && epilogue !== "swiglu";
+  const thin = byteLengthOf(type, 1) < THIN_BYTES && epilogue !== "swiglu";
   return thin || rows >= TALL_ROWS ? HALF_AS_MANY : DEFAULT_TUNING;
 }
 
@@ -87,7 +88,7 @@ export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
  */
 export function embedKernel(type: TensorType, columns: number): Kernel {
   const format = gpuFormat(type);
-  const { order, offset, setup } = format.decoder("f32");
+  const { order = NATURAL, offset, setup } = format.decoder("f32");
   const scaled = (c: number) => {
     const at = order.indexOf(c);
     const half = format.sub === 32 ? "" : c < 16 ? ".x" : ".y";

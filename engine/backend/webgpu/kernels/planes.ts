@@ -1,4 +1,5 @@
 /** Matrices on the GPU: each is the planes of its format, and each plane holds rows of aligned words. */
+import { layoutOf } from "../../../gguf/tensor_types.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { placeOf, rowBytesOf } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
@@ -12,8 +13,9 @@ export function planeRowBytes(type: TensorType, columns: number): number[] {
  * Returns the row and column of the first block whose scale is NaN. Only some formats have a code for NaN.
  */
 export function findNan(type: TensorType, bytes: Uint8Array, columns: number): [number, number] | undefined {
-  const { isNan, blockColumns, blockBytes } = gpuFormat(type);
+  const { isNan } = gpuFormat(type);
   if (!isNan) return undefined;
+  const { elements: blockColumns, bytes: blockBytes } = layoutOf(type);
   for (let at = 0; at < bytes.length; at += blockBytes) {
     if (!isNan(bytes, at)) continue;
     const column = at / blockBytes * blockColumns;
@@ -32,7 +34,8 @@ export function packPlanes(
   rows: number,
   columns: number,
 ): Uint8Array<ArrayBuffer>[] {
-  const { planes, pack, blockColumns, blockBytes } = gpuFormat(type);
+  const { planes, pack } = gpuFormat(type);
+  const { elements: blockColumns, bytes: blockBytes } = layoutOf(type);
   const rowBytes = planeRowBytes(type, columns);
   const out = rowBytes.map((n) => new Uint8Array(n * rows));
   if (blockColumns === 1) {

@@ -1,7 +1,7 @@
 /**
  * Shared by the matrix kernels: bindings, the format's decoder, activations, and the product of two blocks.
  */
-import { quadFunction } from "./formats/codes.ts";
+import { order as orderOfQuads, quadFunction } from "./formats/codes.ts";
 import {
   BLOCK,
   type Decoder,
@@ -32,7 +32,7 @@ export interface Numbers {
  * products could overflow, whatever the scale of the activations.
  */
 export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
-  return { weight: arithmetic === "f16" && format.bounded ? "f16" : "f32", input: arithmetic };
+  return { weight: arithmetic === "f16" && !format.unbounded ? "f16" : "f32", input: arithmetic };
 }
 
 const OP = `struct Op {
@@ -109,7 +109,13 @@ const MAGNITUDE = 10;
  * Returns `Input` and `read_block(t, b)`, which loads columns 32 b to 32 b + 31 of row t in the decoder's
  * order.
  */
-function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { input }: Numbers): string {
+function inputBlock(
+  columns: number,
+  format: WeightFormat,
+  decoder: Decoder,
+  { input, weight }: Numbers,
+): string {
+  const order = decoder.order ?? orderOfQuads(weight);
   const scaled = input !== "f32";
   const fields = [
     `q: array<${QUAD[input]}, 8>`,
@@ -117,7 +123,7 @@ function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { i
     ...(decoder.offset ? [`sum: ${scaleType(format)}`] : []),
   ];
   const quads = Array.from({ length: 8 }, (_, k) => {
-    const from = decoder.order.slice(4 * k, 4 * k + 4).map((c) => `x${c >> 2}.${"xyzw"[c & 3]}`);
+    const from = order.slice(4 * k, 4 * k + 4).map((c) => `x${c >> 2}.${"xyzw"[c & 3]}`);
     const quad = `vec4<f32>(${from.join(", ")})`;
     return scaled ? `vec4<f16>(${quad} * up)` : quad;
   });

@@ -42,7 +42,7 @@ fullTier.test("matrix shaders: Dawn accepts them, naga translates them to Metal,
       assert(!/\bhalf\d?\b/.test(text.replaceAll("float2(as_type<half2>(", "")), `${key} computes in half`);
       if (kind === "embed") continue;
     }
-    const half = arithmetic === "f16" && gpuFormat(type as TensorType).bounded;
+    const half = arithmetic === "f16" && !gpuFormat(type as TensorType).unbounded;
     const found = new Set([...text.matchAll(ACCUMULATORS)].map((m) => m[1]));
     assertEquals(found, new Set([half ? "half" : "float"]), `${key}: accumulators`);
   }

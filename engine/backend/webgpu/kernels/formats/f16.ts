@@ -26,9 +26,6 @@ export function nameWords(count: number): string {
 export const F16: WeightFormat = {
   planes: [{ name: "codes", element: "vec4<u32>", bytes: 2, columns: 1 }],
   sub: 32,
-  bounded: true,
-  blockColumns: 1,
-  blockBytes: 2,
   pack: (from, at, [codes], [c]) => copy(from, at, codes, c, 2),
   decoder: (scalar) => floats(scalar, (w) => `unpack2x16float(${w})`),
 };

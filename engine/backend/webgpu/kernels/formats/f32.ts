@@ -5,9 +5,7 @@ import { copy, NATURAL, type WeightFormat } from "./format.ts";
 export const F32: WeightFormat = {
   planes: [{ name: "codes", element: "vec4<u32>", bytes: 4, columns: 1 }],
   sub: 32,
-  bounded: false,
-  blockColumns: 1,
-  blockBytes: 4,
+  unbounded: true,
   pack: (from, at, [codes], [c]) => copy(from, at, codes, c, 4),
   decoder: () => ({
     body: nameWords(8),

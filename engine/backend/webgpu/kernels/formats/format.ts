@@ -44,8 +44,8 @@ export interface Decoder {
   readonly body: string;
   /** Eight expressions of four values each. |value| <= 1 where the format is bounded. */
   readonly quads: readonly string[];
-  /** Column (0 to 31) of each of the 32 values. */
-  readonly order: readonly number[];
+  /** Column (0 to 31) of each of the 32 values; by default the order of `quads` (`codes.ts`). */
+  readonly order?: readonly number[];
   /** f32, or vec2<f32> for the two halves of the block. */
   readonly scale: string;
   /** Like scale; absent where the format has no mins. */
@@ -64,11 +64,8 @@ export interface WeightFormat {
   readonly planes: readonly Plane[];
   /** Columns that share a scale. */
   readonly sub: 16 | 32;
-  /** Whether values are bounded, so that f16 sums cannot overflow. */
-  readonly bounded: boolean;
-  /** Columns and bytes of a block in the file. */
-  readonly blockColumns: number;
-  readonly blockBytes: number;
+  /** Set where values have no bounds, so that f16 sums could overflow. */
+  readonly unbounded?: true;
   /**
    * Whether the scale of the file's block at `from[at]` stands for NaN, which the decoder does not handle.
    */

@@ -12,9 +12,6 @@ export const IQ4_XS: WeightFormat = {
     { name: "scales", element: "vec2<u32>", bytes: 8, columns: 256 },
   ],
   sub: 32,
-  bounded: true,
-  blockColumns: 256,
-  blockBytes: 136,
   pack(from, at, [codes, scales], [c, s]) {
     copy(from, at, scales, s, 8);
     copy(from, at + 8, codes, c, 128);

@@ -2,7 +2,7 @@
  * MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0). Source: OCP Microscaling Formats (MX)
  * specification 1.0. In the file: e: u8, qs: [u8; 16].
  */
-import { components, order, quads } from "./codes.ts";
+import { components, quads } from "./codes.ts";
 import { copy, load8, type WeightFormat } from "./format.ts";
 
 /** Twice the largest magnitude. Decoded codes count halves from minus this value. */
@@ -28,11 +28,8 @@ export const MXFP4: WeightFormat = {
     { name: "scales", element: "u32", bytes: 1, columns: 32, byStrand: true },
   ],
   sub: 32,
-  bounded: true,
   // 255 in E8M0 is NaN.
   isNan: (from, at) => from[at] === 255,
-  blockColumns: 32,
-  blockBytes: 17,
   pack(from, at, [codes, scales], [c, s]) {
     scales[s] = from[at];
     copy(from, at + 1, codes, c, 16);
@@ -47,7 +44,6 @@ export const MXFP4: WeightFormat = {
       16,
       (word) => `e2m1(${word})`,
     ),
-    order: order(scalar),
     // 8 x 2^(e - 127), at most the largest power of two in f32. The scale is never subnormal, so no device flushes it
     // to 0.
     scale: "bitcast<f32>(min(e + 3u, 254u) << 23u)",

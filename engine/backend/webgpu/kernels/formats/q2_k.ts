@@ -2,7 +2,7 @@
  * Q2_K: 256 codes of 2 bits; sixteen sub-blocks of 16 with 4-bit scales and mins under two f16 factors. In the file:
  * scales: [u8; 16], qs: [u8; 64], d, dmin: f16.
  */
-import { components, type Field, order, packField, quads } from "./codes.ts";
+import { components, type Field, packField, quads } from "./codes.ts";
 import { copy, load16, type WeightFormat } from "./format.ts";
 
 /**
@@ -22,9 +22,6 @@ export const Q2_K: WeightFormat = {
     { name: "factors", element: "u32", bytes: 4, columns: 256 },
   ],
   sub: 16,
-  bounded: true,
-  blockColumns: 256,
-  blockBytes: 84,
   pack(from, at, [codes, scales, factors], [c, s, f]) {
     copy(from, at, scales, s, 16);
     copy(from, at + 80, factors, f, 4);
@@ -37,7 +34,6 @@ export const Q2_K: WeightFormat = {
   let scale = half_of(f & 0xffffu) * 2.0 * vec2<f32>(f32(s & 15u), f32((s >> 8u) & 15u));
   let offset = scale - half_of(f >> 16u) * vec2<f32>(f32((s >> 4u) & 15u), f32(s >> 12u));`,
     quads: quads(scalar, [LOW], 2, 2),
-    order: order(scalar),
     scale: "scale",
     offset: "offset",
   }),

@@ -2,7 +2,7 @@
  * Q3_K: 256 codes of 3 bits, offset by 4; sixteen sub-blocks of 16 with 6-bit scales, offset by 32, under one f16. In
  * the file: hmask: [u8; 32], qs: [u8; 64], scales: [u8; 12], d: f16.
  */
-import { type Field, order, packField, quads } from "./codes.ts";
+import { type Field, packField, quads } from "./codes.ts";
 import { copy, type WeightFormat } from "./format.ts";
 import { LOW, lowCode } from "./q2_k.ts";
 import { loadByteScales } from "./q6_k.ts";
@@ -17,9 +17,6 @@ export const Q3_K: WeightFormat = {
     { name: "factors", element: "u32", bytes: 2, columns: 256 },
   ],
   sub: 16,
-  bounded: true,
-  blockColumns: 256,
-  blockBytes: 110,
   pack(from, at, [codes, high, scales, factors], [c, h, s, f]) {
     copy(from, at + 108, factors, f, 2);
     for (let j = 0; j < 16; j++) {
@@ -35,7 +32,6 @@ export const Q3_K: WeightFormat = {
   decoder: (scalar) => ({
     body: `let w = own.codes;\n  let h = own.high;\n  ${loadByteScales(4)}`,
     quads: quads(scalar, FIELDS, 4, 4),
-    order: order(scalar),
     scale: "scale",
   }),
 };

@@ -1,5 +1,5 @@
 /** Q4_1: 32 codes of 4 bits under an f16 scale and min. In the file: d, m: f16, qs: [u8; 16]. */
-import { components, order, quads } from "./codes.ts";
+import { components, quads } from "./codes.ts";
 import { copy, type WeightFormat } from "./format.ts";
 
 export const Q4_1: WeightFormat = {
@@ -8,9 +8,6 @@ export const Q4_1: WeightFormat = {
     { name: "scales", element: "u32", bytes: 4, columns: 32 },
   ],
   sub: 32,
-  bounded: true,
-  blockColumns: 32,
-  blockBytes: 20,
   pack(from, at, [codes, scales], [c, s]) {
     copy(from, at, scales, s, 4);
     copy(from, at + 4, codes, c, 16);
@@ -20,7 +17,6 @@ export const Q4_1: WeightFormat = {
   let dm = own.scales;
   let scale = half_of(dm & 0xffffu) * 8.0;`,
     quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
-    order: order(scalar),
     scale: "scale",
     offset: "scale + half_of(dm >> 16u)",
   }),

@@ -2,7 +2,7 @@
  * Q4_K: 256 codes of 4 bits; eight sub-blocks of 32 with 6-bit scales and mins under two f16 factors. In the file:
  * d, dmin: f16, scales: [u8; 12], qs: [u8; 128].
  */
-import { components, order, quads } from "./codes.ts";
+import { components, quads } from "./codes.ts";
 import { copy, type Plane, type WeightFormat } from "./format.ts";
 
 /**
@@ -49,9 +49,6 @@ export function packNibbles(from: Uint8Array, at: number, to: Uint8Array, place:
 export const Q4_K: WeightFormat = {
   planes: [{ name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 }, SCALES],
   sub: 32,
-  bounded: true,
-  blockColumns: 256,
-  blockBytes: 144,
   pack(from, at, [codes, scales], [c, s]) {
     packScales(from, at, scales, s);
     packNibbles(from, at + 16, codes, c);
@@ -59,7 +56,6 @@ export const Q4_K: WeightFormat = {
   decoder: (scalar) => ({
     body: `let w = own.codes;\n  ${loadScales(8)}`,
     quads: quads(scalar, [{ words: components("w", 4), width: 4, shift: 0 }], 8, 8),
-    order: order(scalar),
     scale: "scale",
     offset: "offset",
   }),

@@ -1,5 +1,5 @@
 /** Q5_0: 32 codes of 5 bits, offset by 16, under one f16 scale. In the file: d: f16, qh: [u8; 4], qs: [u8; 16]. */
-import { components, type Field, order, packField, quads } from "./codes.ts";
+import { components, type Field, packField, quads } from "./codes.ts";
 import { copy, loadHalf, type Plane, type WeightFormat } from "./format.ts";
 
 export const CODES: readonly Plane[] = [
@@ -26,9 +26,6 @@ export function packCodes(
 export const Q5_0: WeightFormat = {
   planes: [...CODES, { name: "scales", element: "u32", bytes: 2, columns: 32 }],
   sub: 32,
-  bounded: true,
-  blockColumns: 32,
-  blockBytes: 22,
   pack(from, at, planes, places) {
     copy(from, at, planes[2], places[2], 2);
     packCodes(from, at + 2, planes, places);
@@ -36,7 +33,6 @@ export const Q5_0: WeightFormat = {
   decoder: (scalar) => ({
     body: `${LOAD}\n  ${loadHalf("d", "scales")}`,
     quads: quads(scalar, FIELDS, 16, 16),
-    order: order(scalar),
     scale: "d * 16.0",
   }),
 };

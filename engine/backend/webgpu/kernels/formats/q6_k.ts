@@ -2,7 +2,7 @@
  * Q6_K: 256 codes of 6 bits, offset by 32; sixteen sub-blocks of 16 with signed byte scales under one f16. In the file:
  * ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16.
  */
-import { components, type Field, order, packField, quads } from "./codes.ts";
+import { components, type Field, packField, quads } from "./codes.ts";
 import { copy, load16, loadHalf, type WeightFormat } from "./format.ts";
 
 /**
@@ -28,9 +28,6 @@ export const Q6_K: WeightFormat = {
     { name: "factors", element: "u32", bytes: 2, columns: 256 },
   ],
   sub: 16,
-  bounded: true,
-  blockColumns: 256,
-  blockBytes: 210,
   pack(from, at, [codes, high, scales, factors], [c, h, s, f]) {
     copy(from, at + 208, factors, f, 2);
     for (let i = 0; i < 16; i++) scales[s + i] = from[at + 192 + i] ^ 0x80;
@@ -48,7 +45,6 @@ export const Q6_K: WeightFormat = {
   decoder: (scalar) => ({
     body: `let w = own.codes;\n  let h = own.high;\n  ${loadByteScales(32)}`,
     quads: quads(scalar, FIELDS, 32, 32),
-    order: order(scalar),
     scale: "scale",
   }),
 };

@@ -1,5 +1,5 @@
 /** Q8_0: 32 signed bytes under one f16 scale. In the file: d: f16, qs: [i8; 32]. */
-import { components, order, quads } from "./codes.ts";
+import { components, quads } from "./codes.ts";
 import { copy, loadHalf, type WeightFormat } from "./format.ts";
 
 export const Q8_0: WeightFormat = {
@@ -8,9 +8,6 @@ export const Q8_0: WeightFormat = {
     { name: "scales", element: "u32", bytes: 2, columns: 32 },
   ],
   sub: 32,
-  bounded: true,
-  blockColumns: 32,
-  blockBytes: 34,
   pack(from, at, [codes, scales], [c, s]) {
     copy(from, at, scales, s, 2);
     // The stored code is the byte + 128, unsigned.
@@ -26,7 +23,6 @@ export const Q8_0: WeightFormat = {
       128,
       128,
     ),
-    order: order(scalar),
     scale: "d * 128.0",
   }),
 };
