@@ -9,3 +9,8 @@ export class GpuError extends WordedError {
 export function unsupportedOnGpu(reason: string): GpuError {
   return new GpuError([`${reason}; use `, { backend: "cpu" }]);
 }
+
+/** Returns the error for a model that has something which the GPU lacks. */
+export function cannotRun(reason: string): GpuError {
+  return unsupportedOnGpu(`Cannot run this model on the GPU: ${reason}`);
+}

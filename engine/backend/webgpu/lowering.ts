@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "./errors.ts";
+import { cannotRun, unsupportedOnGpu } from "./errors.ts";
 import { layersOf } from "../../plan/layers.ts";
 import { isPooling } from "../../plan/ops/registry.ts";
 import type { Plan } from "../../plan/plan.ts";
@@ -22,9 +22,7 @@ export function lower(plan: Plan): Program {
   const layers = layersOf(pooled);
   for (const [i, op] of pooled.ops.entries()) {
     const kind = gpuKindOf(op);
-    if (!kind?.lower) {
-      throw unsupportedOnGpu(`Cannot run this model on the GPU: it has no "${op.op}"`);
-    }
+    if (!kind?.lower) throw cannotRun(`it has no "${op.op}"`);
     builder.lowered(i, layers[i], () => kind.lower!(op, builder));
   }
   return builder.program;

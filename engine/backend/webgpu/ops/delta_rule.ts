@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { CONV_TAPS, type DeltaShape, formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -35,18 +35,14 @@ export interface DeltaRuleOp extends LoweredOp {
 export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
   op: "delta_rule",
   lower(op, to) {
-    if (op.heads.inGroups) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its value heads are in groups");
-    }
+    if (op.heads.inGroups) throw cannotRun("its value heads are in groups");
     const conv = to.deferred(op.qkv, "short_conv");
     const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => to.slice(id));
     if (!conv || [gate, alpha, beta].some(({ buffer }) => buffer !== qkv.buffer)) {
       throw new Error("Cannot run this plan on the GPU: the delta rule's inputs come from different ops");
     }
     if (conv.bias !== undefined || conv.first !== 0) {
-      throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: its short convolution has a bias or does not cover all columns",
-      );
+      throw cannotRun("its short convolution has a bias or does not cover all columns");
     }
     const { columns } = to.plan.buffers[op.qkv];
     const { valueHeads, headDim } = op.heads;

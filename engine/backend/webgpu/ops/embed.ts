@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { embedKernel } from "../kernels/matmul.ts";
 import type { LoweredOp, MatrixId, Slice } from "../program.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
@@ -14,9 +14,7 @@ interface EmbedOp extends LoweredOp {
 export const EMBED: GpuKind<PlanOpOf<"embed">, EmbedOp> = {
   op: "embed",
   lower(op, to) {
-    if (op.scale !== 1) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its embedding is scaled");
-    }
+    if (op.scale !== 1) throw cannotRun("its embedding is scaled");
     to.push<EmbedOp>({ op: "embed", rows: "step", matrix: to.matrix([op.weight]), y: to.make([op.out]) });
   },
   dispatches(op, w) {

@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -12,11 +12,9 @@ export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
   lower(op, to) {
     if (op.activation !== "silu" || op.gateBias !== undefined || op.upBias !== undefined) {
       const found = op.activation === "silu" ? "biases" : `the activation "${op.activation}"`;
-      throw unsupportedOnGpu(`Cannot run this model on the GPU: it has no "glu" with ${found}`);
+      throw cannotRun(`it has no "glu" with ${found}`);
     }
-    if (op.gate === op.up) {
-      throw unsupportedOnGpu('Cannot run this model on the GPU: it has no "glu" of one tensor');
-    }
+    if (op.gate === op.up) throw cannotRun('it has no "glu" of one tensor');
     const x = to.sliceOf(op.x);
     const rows = "step";
     const [gate, up] = [op.gate, op.up].map((id) => to.plan.tensors[id]);

@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { defaultTuning, matMulKernels, neededFor } from "../kernels/matmul.ts";
 import { tuningKey } from "../tuning/tuning.ts";
 import type { Epilogue } from "../kernels/types.ts";
@@ -22,7 +22,7 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
   op: "matmul",
   lower(op, to) {
     if (op.parts.some(({ add }) => add !== undefined && add !== 1)) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its residuals have a multiplier");
+      throw cannotRun("its residuals have a multiplier");
     }
     const x = to.sliceOf(op.x);
     const made = op.parts.filter((part) => part.add === undefined);

@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -24,9 +24,7 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   op: "rms_norm",
   lower(op, to) {
     if (op.weight === undefined || op.scale !== 1) {
-      throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: it has norms without weights, or scaled ones",
-      );
+      throw cannotRun("it has norms without weights, or scaled ones");
     }
     const [out] = formsOf(op.out);
     const [rows, { columns }] = [to.rowsOf(out), to.plan.buffers[out]];

@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../errors.ts";
+import { cannotRun } from "../errors.ts";
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -32,36 +32,20 @@ export interface RopeAppendOp extends LoweredOp {
 export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
   op: "rope_append",
   lower(op, to) {
-    if (op.q === undefined) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: one of its layers drafts tokens");
-    }
+    if (op.q === undefined) throw cannotRun("one of its layers drafts tokens");
     if (op.k === undefined || op.v === undefined) {
-      throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: some of its layers read another layer's KV cache",
-      );
+      throw cannotRun("some of its layers read another layer's KV cache");
     }
-    if (op.vNorm) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its values are normed");
-    }
-    if (op.vFrom !== 0) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: a part of its keys are its values");
-    }
-    if (op.normLast) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its heads are normed after rotation");
-    }
-    if (op.beta !== 0) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its queries have a temperature by position");
-    }
+    if (op.vNorm) throw cannotRun("its values are normed");
+    if (op.vFrom !== 0) throw cannotRun("a part of its keys are its values");
+    if (op.normLast) throw cannotRun("its heads are normed after rotation");
+    if (op.beta !== 0) throw cannotRun("its queries have a temperature by position");
     if ((op.qNorm === undefined) !== (op.kNorm === undefined)) {
-      throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: only its queries, or only its keys, are normed",
-      );
+      throw cannotRun("only its queries, or only its keys, are normed");
     }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
-      throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: its queries, keys and values come from different ops",
-      );
+      throw cannotRun("its queries, keys and values come from different ops");
     }
     const length = op.heads.headDim;
     to.push<RopeAppendOp>({

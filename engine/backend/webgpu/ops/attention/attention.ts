@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../../errors.ts";
+import { cannotRun } from "../../errors.ts";
 import type { DispatchWriter } from "../../step/dispatch_writer.ts";
 import type { Kernel } from "../../kernels/types.ts";
 import type { DispatchKind, HeadCounts, LoweredOp, Slice, VectorId } from "../../program.ts";
@@ -26,9 +26,7 @@ export interface AttentionOp extends LoweredOp {
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
   lower({ q, out, heads, scale, window, sinks, softcap }, to) {
-    if (softcap !== 0) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its attention scores are capped");
-    }
+    if (softcap !== 0) throw cannotRun("its attention scores are capped");
     to.push<AttentionOp>({
       op: "attention",
       rows: "step",

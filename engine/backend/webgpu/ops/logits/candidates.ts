@@ -1,4 +1,4 @@
-import { unsupportedOnGpu } from "../../errors.ts";
+import { cannotRun } from "../../errors.ts";
 import type { DispatchWriter } from "../../step/dispatch_writer.ts";
 import type { Kernel } from "../../kernels/types.ts";
 import type { LoweredOp, Slice } from "../../program.ts";
@@ -20,9 +20,7 @@ interface CandidatesOp extends LoweredOp {
 export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
   lower(op, to) {
-    if (op.scale !== 1 || op.softcap !== 0) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its logits are scaled or capped");
-    }
+    if (op.scale !== 1 || op.softcap !== 0) throw cannotRun("its logits are scaled or capped");
     to.push<CandidatesOp>({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
   // Parts of the vocabulary, candidates, races, and the draw.
