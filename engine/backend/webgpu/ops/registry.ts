@@ -10,11 +10,9 @@ import { EMBED } from "./embed.ts";
 import { GLU, SILU_MULTIPLY } from "./glu.ts";
 import { MATMUL } from "./matmul.ts";
 import type { GpuKind } from "./op.ts";
-import { QUANTIZE } from "./quantize.ts";
 import { RMS_NORM } from "./rms_norm.ts";
 import { ROPE_APPEND } from "./rope_append.ts";
-import { ROPE_TABLE } from "./rope_table.ts";
-import { SHORT_CONV } from "./short_conv.ts";
+import { QUANTIZE, ROPE_TABLE, SHORT_CONV } from "./without_dispatch.ts";
 
 const KINDS = [
   EMBED,
