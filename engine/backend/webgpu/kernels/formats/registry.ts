@@ -1,20 +1,14 @@
 /** The formats that the GPU computes with. */
 import type { TensorType } from "../../../../gguf/types.ts";
-import { BF16 } from "./bf16.ts";
-import { F16 } from "./f16.ts";
-import { F32 } from "./f32.ts";
+import { BF16, F16, F32 } from "./floats.ts";
 import type { WeightFormat } from "./format.ts";
-import { IQ4_NL } from "./iq4_nl.ts";
-import { IQ4_XS } from "./iq4_xs.ts";
+import { IQ4_NL, IQ4_XS } from "./lookup.ts";
 import { MXFP4 } from "./mxfp4.ts";
 import { Q2_K } from "./q2_k.ts";
 import { Q3_K } from "./q3_k.ts";
-import { Q4_0 } from "./q4_0.ts";
-import { Q4_1 } from "./q4_1.ts";
-import { Q4_K } from "./q4_k.ts";
-import { Q5_0 } from "./q5_0.ts";
-import { Q5_1 } from "./q5_1.ts";
-import { Q5_K } from "./q5_k.ts";
+import { Q4_0, Q4_1 } from "./q4_0.ts";
+import { Q4_K, Q5_K } from "./q4_k.ts";
+import { Q5_0, Q5_1 } from "./q5_0.ts";
 import { Q6_K } from "./q6_k.ts";
 import { Q8_0 } from "./q8_0.ts";
 
