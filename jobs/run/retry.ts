@@ -81,8 +81,7 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
-        // A failed sync may have lost the record of the job's end that was just read. Only a new record is surely
-        // durable.
+        // A failed sync may have lost the end record that was just read. Only a new record is surely durable.
         await journal.finish(ended);
         retry.merged = ended.retry?.state === "merging";
         if (retry.merged) await retry.replaceOutputs();
