@@ -152,7 +152,7 @@ export class Options {
   }
 }
 
-/** Runs a command: --help, its errors, its exit code. */
+/** Runs a command: prints its help for --help, prints its error, and ends the process with its exit code. */
 export async function command(name: string, help: string, body: () => Promise<void>): Promise<never> {
   if (Deno.args.includes("--help") || Deno.args.includes("-h")) {
     print(help);

@@ -48,7 +48,7 @@ Deno.test("execute: passes priority and salt to the engine", async () => {
   assertEquals(engine.requests.map(({ cacheSalt }) => cacheSalt), ["salt", undefined]);
 });
 
-Deno.test("execute: on every endpoint, a constraint is compiled in its tenant's turn", async () => {
+Deno.test("execute: on every endpoint, a constraint is compiled with the line's priority and salt", async () => {
   const form = { response_format: { type: "json_object" } };
   const schema = { type: "object" };
   const bodies: Readonly<Record<string, object>> = {

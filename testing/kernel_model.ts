@@ -38,7 +38,7 @@ export interface Run {
 
 export interface Wanted {
   readonly candidates?: number;
-  /** Tokens with wanted logits. */
+  /** Tokens whose logits are returned. */
   readonly probe?: readonly number[];
 }
 

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { link } from "./link.ts";
 
-/** Returns the output of sh or a launcher that starts in a folder. */
+/** Starts sh or a launcher in the folder `cwd`, and returns its output. */
 async function start(path: string, args: string[], cwd: string): Promise<string> {
   const { stdout, stderr } = await new Deno.Command(path, {
     args,

@@ -267,7 +267,7 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 
 /**
  * Stops the server when its terminal hangs up. Without a terminal, and under a supervisor, which turns a hang-up into
- * SIGTERM, SIGHUP calls `reload`. Returns a function that ends the handling.
+ * SIGTERM, SIGHUP calls `reload`. Returns a function that restores the signal's default effect.
  */
 function onHangUp(reload: () => void, server: HttpServer): () => void {
   const handler = isOnTerminal && !isSupervised() ? () => server.shutdown() : reload;

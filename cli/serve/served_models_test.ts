@@ -151,7 +151,7 @@ Deno.test("served models: a batch's identity contains the content and the settin
   });
 });
 
-Deno.test("chat templates: replace those of the models that they name, also in a batch's identity", async () => {
+Deno.test("chat templates: a given template replaces the model's own, also in a batch's identity", async () => {
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
     const file = `${folder}/own.jinja`;
     await Deno.writeTextFile(file, "own: {{ messages[0].content }}");

@@ -76,7 +76,6 @@ function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
   ];
 }
 
-/** Lists a linear layer and its bias. */
 /** Lists the table of token types. The table stays in floats, like the table of positions. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
   const count = config.count("type_vocab_size", MAX_TYPES, 1);
@@ -325,7 +324,7 @@ export function convertModernBert(config: Fields, list: TensorList): EncoderPart
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 
-/** Returns the rotary base of one kind of layer. Older files have a separate key for it. */
+/** Returns the rotary base of one kind of layer. Older checkpoints have the base under the key `older`. */
 function ropeBase(config: Fields, kind: string, older: string, usual: number): number {
   const ropes = config.fields("rope_parameters");
   if (!ropes) return config.positive(older, MAX.base, usual);

@@ -6,7 +6,7 @@ export class Answer {
   thinking = false;
   #parts: ChatPart[] = [];
   #calls = 0;
-  /** Blanks that count only if more text follows. */
+  /** Blanks that belong to the content only if more text follows. */
   #held = "";
   /** Whether blanks before the next text are dropped. */
   #atStart = false;

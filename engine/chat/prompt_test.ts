@@ -204,7 +204,7 @@ Deno.test("prompt: puts earlier thinking where the template reads it", () => {
   assert(!shown(TURNS).includes("Hm."));
 });
 
-Deno.test("prompt: is the same for a caller that waits while a long conversation renders", async () => {
+Deno.test("prompt: rendering a long conversation in slices gives the same prompt as rendering it at once", async () => {
   const { form } = testModel({ template: qwen3.chat_template });
   const messages = Array.from({ length: 1500 }, (_, at) => ({
     role: at % 2 === 0 ? "user" : "assistant",

@@ -57,7 +57,7 @@ function attempt<T>(compute: () => T): Promise<T> {
 /** Reads synchronously, one system call each: loading a model has nothing else to do meanwhile. */
 class FileSource implements ByteSource {
   readonly size: number;
-  // Not imported: a browser, which has no such module, reads this file too.
+  // node:fs is not imported, because browsers load this file too and have no such module.
   readonly #fs = process.getBuiltinModule("node:fs");
   readonly #file: number;
 

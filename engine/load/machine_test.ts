@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { instructionSets } from "./machine.ts";
 
-Deno.test("machine: returns the instruction sets of the chosen backend", async () => {
+Deno.test("machine: reports which instruction sets the chosen backend can use", async () => {
   const native = await instructionSets("cpu");
   assertEquals(native.at(-1), "scalar");
   const wasm = await instructionSets("wasm");

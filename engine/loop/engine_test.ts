@@ -405,7 +405,8 @@ Deno.test("engine: runs a request that arrives just as its loop ends", async () 
   const request = (seed: number): GenerateRequest => (
     { prompt: promptOf(3, seed), maxTokens: 1, sampling: GREEDY, ignoreEos: true }
   );
-  // The loop ends a few microtasks after an answer's last token, so a request comes at each of them.
+  // The loop ends a few microtasks after an answer's last token, so the test sends a request in each of the
+  // microtasks.
   for (let microtasks = 0; microtasks < 24; microtasks++) {
     await engine.submit(request(microtasks))[Symbol.asyncIterator]().next();
     for (let i = 0; i < microtasks; i++) await Promise.resolve();

@@ -10,7 +10,7 @@ import type { Constraint } from "../grammar/types.ts";
 
 export interface ReloadOptions {
   /**
-   * Loads the engine again after `failure`. The failed engine is closed by then. Stops early when `signal` is
+   * Loads the engine again after `failure`. The failed engine is closed before the call. Stops early when `signal` is
    * aborted.
    */
   readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;

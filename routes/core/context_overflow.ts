@@ -6,7 +6,7 @@ interface Figures {
   /** A lower bound for a prompt of more than four contexts, which is not counted to the end. */
   readonly n_prompt_tokens: number;
   readonly n_ctx: number;
-  /** The model's own context, where the server gives it less. */
+  /** The model's own context, if the server's context is shorter. */
   readonly n_ctx_train?: number;
 }
 

@@ -183,7 +183,7 @@ export class Connection extends Duplex {
     try {
       this.socket.close();
     } catch {
-      // The client closed first.
+      // The client has already closed the connection.
     }
     done(error);
   }

@@ -5,7 +5,7 @@ import { FIELDS, problemOf, requestFields } from "./settings.js";
 const problem = (name: string, typed: string) =>
   problemOf(FIELDS.find((field) => field.name === name)!, typed);
 
-Deno.test("settings: typed text becomes request fields", () => {
+Deno.test("settings: the texts that a user types become request fields of the right types", () => {
   const schema = { type: "object", properties: { city: { type: "string" } } };
   const weather = { name: "weather", parameters: { type: "object" } };
   assertEquals(

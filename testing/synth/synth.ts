@@ -28,7 +28,7 @@ export interface SynthOptions {
   readonly chat?: Chat;
   /** Number of additional drafting layers, for families that support them. */
   readonly drafts?: number;
-  /** Writes NVFP4 with factors in separate tensors. The values are the same. */
+  /** Writes NVFP4 with factors in separate tensors. The weights have the same values as without this option. */
   readonly factors?: boolean;
   /** Leaves all matrices zero, for tests that only compile the model's plan. */
   readonly hollow?: boolean;

@@ -3,7 +3,7 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 import type { SynthOptions } from "../../testing/synth/synth.ts";
 
 export interface DraftModel {
-  /** Its key in the table. */
+  /** The model's key in the table of exact answers. */
   readonly name: string;
   readonly options: SynthOptions;
 }

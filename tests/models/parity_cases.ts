@@ -23,7 +23,7 @@ export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
 
 /** A model file of the parity test. */
 export interface ParityFile {
-  /** Its key in the table. */
+  /** The file's key in the table of exact answers. */
   readonly name: string;
   readonly format: string;
   readonly options: SynthOptions;

@@ -5,7 +5,7 @@ import { RANK_TEMPLATE } from "../../testing/text_model.ts";
 
 /** A model of the parity test, and its task. */
 export interface TextModel {
-  /** Its key in the table. */
+  /** The model's key in the table of exact answers. */
   readonly name: string;
   readonly kind: PoolingKind;
   readonly options: SynthOptions;

@@ -2,7 +2,7 @@
 
 export interface Layer {
   readonly files: RegExp;
-  /** The files of this repository that they may import. */
+  /** The files of this repository that the layer's files may import. */
   readonly imports: RegExp;
   /** The reason, for the author of a change that breaks the rule. */
   readonly why: string;

@@ -56,7 +56,7 @@ Deno.test("command-r: norms each head when the file has the weights", () => {
   assertEquals(groups(FILES["command-r-plus"]), [1, 8, 2, 1, 8, 2, 1, 1]);
 });
 
-Deno.test("command-r: norms a text's row after choosing the last, and all rows before their mean", () => {
+Deno.test("command-r: the norm follows last-row pooling, and precedes mean pooling", () => {
   const rows = (kind: "last" | "mean") => {
     const plan = buildPlan(FILES["command-r"], undefined, { kind, labels: 0 });
     return opsOf(plan, "layer_norm").map(({ x, out }) =>

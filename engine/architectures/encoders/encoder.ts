@@ -17,8 +17,8 @@ type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
 
 /**
  * Whether a layer's values read rows in two planes, where weights are quantized in blocks. Rounding values
- * costs the most accuracy. Doing so in every second layer costs about 3 % of a text's time and makes its row
- * exact enough.
+ * costs the most accuracy. Two planes in every second layer cost about 3 % of a text's time and make its row exact
+ * enough.
  */
 export function hasFineValues(layer: number): boolean {
   return layer % 2 === 0;

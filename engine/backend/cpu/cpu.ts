@@ -162,7 +162,7 @@ export class CpuBackend implements Backend {
         this.requestStop();
       })
     );
-    // Otherwise waiting steps could occupy all threads, and none would be left to compute their masks.
+    // Without this wait, waiting steps could occupy all threads, and no thread would be left to compute their masks.
     if (!this.#library.startsCallsAtOnce) await Promise.all(given);
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output)
       .finally(() => this.#step++);

@@ -45,7 +45,7 @@ const AT_ONCE = 8;
 
 /** A folder on disk. */
 export class DiskFolder implements Folder {
-  // Not imported: a browser, which has no such module, reads this file too.
+  // node:fs is not imported, because browsers load this file too and have no such module.
   readonly #fs = process.getBuiltinModule("node:fs");
   #unlock: (() => void) | undefined;
 

@@ -12,7 +12,7 @@ export interface OpenedStore {
 interface Shared {
   readonly store: Promise<FolderStore>;
   users: number;
-  /** Set once the store has no users; resolves when it is closed. */
+  /** Promise that resolves when the store is closed. Undefined while the store has users. */
   closed?: Promise<void>;
 }
 

@@ -107,7 +107,7 @@ Deno.test("submits: a step is cut in order, and no submit should take too long",
   assertEquals(cutStep(dispatches, SIZE, costs).length, 1);
 });
 
-Deno.test("submits: leave out dispatches without rows in the step", () => {
+Deno.test("submits: dispatches that have no rows in a step are not submitted", () => {
   const none = { ...dispatchOf(kernelOf("a"), 10), rows: "singles" } as const;
   assertEquals(cutStep([none], SIZE, new Costs()), []);
 });

@@ -52,7 +52,10 @@ export interface Parameter {
   readonly fallback?: Expression;
 }
 
-/** The name of a block's text where its filters are evaluated. No template can spell it. */
+/**
+ * The name of a block's text where its filters are evaluated. No template can use this name, because it begins with a
+ * blank.
+ */
 export const TEXT = " text";
 
 export type Statement =
@@ -100,5 +103,5 @@ export interface MacroSyntax {
 
 /** The name under which a macro gets the body of a `call` block. */
 export const CALLER = "caller";
-/** The name of that body where the call is evaluated. No template can spell it. */
+/** The name of that body where the call is evaluated. No template can use this name, because it begins with a blank. */
 export const BODY = " body";
