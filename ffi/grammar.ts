@@ -3,7 +3,7 @@ import { NativeLibrary } from "./native.ts";
 import { parameters } from "./runtime.ts";
 
 /** Changes whenever an export's meaning or a message's layout does. */
-const ABI_VERSION = 3;
+const ABI_VERSION = 4;
 
 /**
  * The exports of rust-grammar/src/ffi.rs, which documents them. Parameters: a handle, input and its length, output and its length. The
@@ -13,6 +13,7 @@ const SYMBOLS = {
   compy_grammar_abi_version: { parameters, result: "i32" },
   compy_grammar_vocabulary: { parameters, result: "i32", nonblocking: true },
   compy_grammar_compile: { parameters, result: "i32", nonblocking: true },
+  compy_grammar_compiles: { parameters, result: "i32" },
   compile_now: { name: "compy_grammar_compile", parameters, result: "i32" },
   compy_grammar_matcher: { parameters, result: "i32" },
   compy_grammar_consume: { parameters, result: "i32" },
@@ -21,9 +22,6 @@ const SYMBOLS = {
   compy_grammar_draft_masks: { parameters, result: "i32", nonblocking: true },
   compy_grammar_free: { parameters, result: "i32" },
 } as const;
-
-/** The library's message when it cannot start another compiler at this moment (rust-grammar/src/compile.rs). */
-export const BUSY = "Too many slow constraints are still being compiled";
 
 /** An error with the library's message. */
 export class GrammarLibraryError extends Error {

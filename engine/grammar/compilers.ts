@@ -11,58 +11,45 @@ interface Waiting {
  * Maximum number of compilers that run at a time. Each has a limit of CPU time, so there may be more compilers than
  * cores.
  */
-const AT_ONCE = Math.max(4, navigator.hardwareConcurrency);
-/** Maximum compilers of one tenant, and of all batches together: the rest stays free for other tenants and requests. */
-const OF_TENANT = AT_ONCE - 1;
-const OF_BATCHES = AT_ONCE - 2;
+const AT_ONCE = Math.max(8, navigator.hardwareConcurrency);
+/** Maximum compilers of one tenant's batches, and of its other requests. */
+const OF_TENANT = AT_ONCE / 4;
+/** The first compiler of a tenant's batches or of its other requests starts if fewer than this run. */
+const FIRST_AMONG = 2 * AT_ONCE;
 /** Maximum waiting requests of one tenant, and the maximum time that a request waits. */
 const MOST_WAITING = 64;
 const WAIT_MS = 10_000;
-/** Pause before the next attempt when the library is busy: too many of its compilers have exceeded their time. */
-const PAUSE_MS = 50;
 
 /** Runs compilers so that no tenant waits for the expensive constraints of another. */
 export class Compilers {
   readonly #running = new Set<Asker>();
   readonly #waiting = new Set<Waiting>();
-  /** Running askers whose last attempt failed because the library was busy. */
-  readonly #stalled = new Set<Asker>();
   /** Milliseconds of compile time by tenant. Tenants without running or waiting constraints are removed. */
   readonly #used = new Map<string, number>();
 
   constructor(private readonly waitMs = WAIT_MS) {}
 
   /**
-   * Runs `compile` when it is the asker's turn. While the library is busy, tries again; the tenant with the least
-   * compile time tries first. `isBusy` recognizes the library's error. Throws CompilersBusy if a request that is not
-   * of a batch waits too long, or if too many requests of its tenant wait.
+   * Runs `compile` when it is the asker's turn: the tenant with the least compile time comes first. `hold` keeps the
+   * place of a compiler that still runs after its refusal, until the promise resolves. Throws CompilersBusy if a request
+   * that is not of a batch waits too long, or if too many requests of its tenant wait.
    */
-  async run<T>(asker: Asker, compile: () => Promise<T>, isBusy: (error: unknown) => boolean): Promise<T> {
-    const until = asker.batch ? Infinity : performance.now() + this.waitMs;
+  async run<T>(asker: Asker, compile: (hold: (until: Promise<void>) => void) => Promise<T>): Promise<T> {
     const turn = { ...asker };
-    await this.#turn(turn, until);
+    await this.#turn(turn);
     const start = performance.now();
+    let held: Promise<void> | undefined;
     try {
-      for (;;) {
-        if (![...this.#stalled].some((other) => this.#compare(other, turn) < 0)) {
-          try {
-            return await compile();
-          } catch (error) {
-            if (!isBusy(error)) throw error;
-            this.#stalled.add(turn);
-          }
-        }
-        if (performance.now() > until) throw new CompilersBusy();
-        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
-      }
+      return await compile((until) => held = until);
     } finally {
-      this.#stalled.delete(turn);
-      this.#ended(turn, performance.now() - start);
+      const end = () => this.#ended(turn, performance.now() - start);
+      if (held) held.then(end);
+      else end();
     }
   }
 
   /** Resolves when the asker may compile. From then on the asker counts as running. */
-  async #turn(asker: Asker, until: number): Promise<void> {
+  async #turn(asker: Asker): Promise<void> {
     if (this.#mayStart(asker)) return void this.#running.add(asker);
     const others = [...this.#waiting].filter((other) =>
       other.asker.tenant === asker.tenant && !other.asker.batch
@@ -71,9 +58,7 @@ export class Compilers {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting = { asker, start: resolve };
     this.#waiting.add(waiting);
-    const timer = Number.isFinite(until)
-      ? setTimeout(() => reject(new CompilersBusy()), Math.max(0, until - performance.now()))
-      : undefined;
+    const timer = asker.batch ? undefined : setTimeout(() => reject(new CompilersBusy()), this.waitMs);
     try {
       await promise;
     } finally {
@@ -110,10 +95,9 @@ export class Compilers {
   }
 
   #mayStart({ tenant, batch }: Asker): boolean {
-    const running = [...this.#running];
-    const ofTenant = running.filter((other) => other.tenant === tenant).length;
-    const ofBatches = running.filter((other) => other.batch).length;
-    return running.length < AT_ONCE && ofTenant < OF_TENANT && !(batch && ofBatches >= OF_BATCHES);
+    const running = this.#running.size;
+    const own = [...this.#running].filter((other) => other.tenant === tenant && other.batch === batch).length;
+    return own === 0 ? running < FIRST_AMONG : own < OF_TENANT && running < AT_ONCE;
   }
 }
 

@@ -22,7 +22,7 @@ class Trial {
       this.#ends.set(name, resolve);
       await promise;
       return name;
-    }, () => false);
+    });
   }
 
   async end(name: string): Promise<void> {
@@ -32,27 +32,39 @@ class Trial {
   }
 }
 
-const AT_ONCE = Math.max(4, navigator.hardwareConcurrency);
+const AT_ONCE = Math.max(8, navigator.hardwareConcurrency);
+const OF_TENANT = AT_ONCE / 4;
 
-Deno.test("compilers: slow constraints of one tenant leave a compiler free for another tenant", async () => {
+Deno.test("compilers: slow constraints of one tenant and of its batches do not delay another tenant", async () => {
   const trial = new Trial();
-  const slow = Array.from({ length: AT_ONCE }, (_, i) => trial.run(`slow ${i}`, "a"));
+  const slow = Array.from({ length: OF_TENANT + 1 }, (_, i) => trial.run(`slow ${i}`, "a"));
   const refused = assertRejects(() => slow.at(-1)!, CompilersBusy);
+  const lines = Array.from({ length: OF_TENANT }, (_, i) => trial.run(`line ${i}`, "a", true));
+  await settle();
+  assertEquals(trial.started.length, 2 * OF_TENANT);
   const cheap = trial.run("cheap", "b");
   await settle();
-  assertEquals(trial.started.slice(-2), [`slow ${AT_ONCE - 2}`, "cheap"]);
-  await trial.end("cheap");
-  await cheap;
+  assertEquals(trial.started.at(-1), "cheap");
   await refused;
-  for (let i = 0; i < AT_ONCE - 1; i++) await trial.end(`slow ${i}`);
-  await Promise.all(slow.slice(0, -1));
+  for (const name of [...trial.started]) await trial.end(name);
+  await Promise.all([...slow.slice(0, -1), ...lines, cheap]);
+});
+
+Deno.test("compilers: slow constraints of many tenants do not delay a tenant without a compiler", async () => {
+  const trial = new Trial();
+  const slow = Array.from({ length: AT_ONCE }, (_, i) => trial.run(`slow ${i}`, `${i / OF_TENANT | 0}`));
+  const cheap = trial.run("cheap", "b");
+  await settle();
+  assertEquals(trial.started.at(-1), "cheap");
+  for (const name of [...trial.started]) await trial.end(name);
+  await Promise.all([...slow, cheap]);
 });
 
 Deno.test("compilers: batch lines wait without a limit, and leave compilers free for other requests", async () => {
   const trial = new Trial();
-  const lines = Array.from({ length: AT_ONCE + 2 }, (_, i) => trial.run(`line ${i}`, "a", true));
+  const lines = Array.from({ length: OF_TENANT + 2 }, (_, i) => trial.run(`line ${i}`, "a", true));
   await settle();
-  assertEquals(trial.started.length, AT_ONCE - 2);
+  assertEquals(trial.started.length, OF_TENANT);
   const chat = trial.run("chat", "a");
   await settle();
   assertEquals(trial.started.at(-1), "chat");
@@ -65,69 +77,47 @@ Deno.test("compilers: batch lines wait without a limit, and leave compilers free
 
 Deno.test("compilers: the waiting tenant that used the least compile time starts first", async () => {
   const trial = new Trial();
-  const first = Array.from({ length: AT_ONCE - 1 }, (_, i) => trial.run(`a${i}`, "a"));
-  const other = trial.run("b0", "b");
-  const waiting = [trial.run("a waiting", "a"), trial.run("c waiting", "c")];
+  const running = Array.from({ length: AT_ONCE }, (_, i) => trial.run(`${i}`, `${i / OF_TENANT | 0}`));
+  const others = Array.from({ length: AT_ONCE }, (_, i) => trial.run(`other ${i}`, `other ${i}`));
+  const waiting = [trial.run("0 waits", "0"), trial.run("late waits", "late")];
   await new Promise((resolve) => setTimeout(resolve, 5));
-  await trial.end("a0");
-  assertEquals(trial.started.at(-1), "c waiting");
-  await trial.end("a1");
-  assertEquals(trial.started.at(-1), "a waiting");
+  await trial.end("0");
+  assertEquals(trial.started.at(-1), "late waits");
   for (const name of [...trial.started]) await trial.end(name);
-  await Promise.all([...first, other, ...waiting]);
+  assertEquals(trial.started.at(-1), "0 waits");
+  await trial.end("0 waits");
+  await Promise.all([...running, ...others, ...waiting]);
 });
 
-Deno.test("compilers: while the library is busy, compiling is tried again, without a time limit for batch lines", async () => {
-  const compilers = new Compilers(60);
-  const busy = new Error("busy");
-  let left = 4;
-  const compile = () => left-- > 0 ? Promise.reject(busy) : Promise.resolve("compiled");
-  const isBusy = (error: unknown) => error === busy;
-  assertEquals(await compilers.run({ tenant: "", batch: true }, compile, isBusy), "compiled");
-  left = 4;
-  await assertRejects(() => compilers.run({ tenant: "", batch: false }, compile, isBusy), CompilersBusy);
-});
-
-Deno.test("compilers: while the library is busy, the tenant that used the least compile time tries first", async () => {
+Deno.test("compilers: a refused constraint keeps its tenant's place while its compiler still runs", async () => {
   const compilers = new Compilers(2000);
-  const busy = new Error("busy");
-  let places = 0;
-  const started: string[] = [];
-  const run = (tenant: string, batch = false) =>
-    compilers.run({ tenant, batch }, () => {
-      if (places-- <= 0) return Promise.reject(busy);
-      started.push(tenant);
-      return Promise.resolve();
-    }, (error) => error === busy);
-  // This tenant stays active, so that its compile time counts.
-  const slow = Promise.withResolvers<void>();
-  const running = compilers.run({ tenant: "a", batch: false }, () => slow.promise, () => false);
-  await compilers.run(
-    { tenant: "a", batch: false },
-    () => new Promise((resolve) => setTimeout(resolve, 5)),
-    () => false,
-  );
-  const all = [run("a"), run("b")];
-  await new Promise((resolve) => setTimeout(resolve, 20));
-  places = 1;
-  await all[1];
-  places = 1;
-  await all[0];
-  assertEquals(started, ["b", "a"]);
-  slow.resolve();
-  await running;
+  const ends = Array.from({ length: OF_TENANT }, () => Promise.withResolvers<void>());
+  const asker = { tenant: "a", batch: false };
+  for (const { promise } of ends) {
+    await assertRejects(() =>
+      compilers.run(asker, (hold) => {
+        hold(promise);
+        return Promise.reject(new ConstraintError("too slow"));
+      }), ConstraintError);
+  }
+  let started = false;
+  const next = compilers.run(asker, () => Promise.resolve(started = true));
+  await compilers.run({ tenant: "b", batch: false }, () => Promise.resolve());
+  assertEquals(started, false);
+  ends[0].resolve();
+  await next;
 });
 
 Deno.test("compilers: one tenant can queue a bounded number of constraints", async () => {
   const trial = new Trial();
   const all = Array.from(
-    { length: AT_ONCE - 1 + 70 },
+    { length: OF_TENANT + 70 },
     (_, i) => trial.run(`${i}`, "a").catch((error) => error),
   );
   await trial.end("0");
-  const refused = all.slice(AT_ONCE - 1 + 64);
+  const refused = all.slice(OF_TENANT + 64);
   for (const error of await Promise.all(refused)) assertEquals(error instanceof CompilersBusy, true);
-  for (let i = 1; i < AT_ONCE - 1 + 64; i++) if (trial.started.includes(`${i}`)) await trial.end(`${i}`);
+  for (let i = 1; i < OF_TENANT + 64; i++) if (trial.started.includes(`${i}`)) await trial.end(`${i}`);
   await Promise.all(all);
 });
 
@@ -135,7 +125,7 @@ Deno.test("compilers: when two tenants send the same constraint, a refusal becau
   const grammars = createGrammars(byteTokenizer);
   const { promise: end, resolve } = Promise.withResolvers<void>();
   const busy = { tenant: "busy", batch: false };
-  const all = Array.from({ length: AT_ONCE - 1 + 64 }, () => compilers.run(busy, () => end, () => false));
+  const all = Array.from({ length: OF_TENANT + 64 }, () => compilers.run(busy, () => end));
   await assertRejects(() => grammars.compile(good(1), busy), CompilersBusy);
   const shared = grammars.compile(good(0), busy).catch(() => {});
   await grammars.compile(good(0), { tenant: "other", batch: false });

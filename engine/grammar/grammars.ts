@@ -1,4 +1,4 @@
-import { BUSY, GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
+import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
 import { openAwaited } from "../../ffi/awaited.ts";
 import { isShortage, LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
@@ -6,6 +6,7 @@ import { Divider } from "./forced.ts";
 import { compilers } from "./compilers.ts";
 import { checkSize, limitWords } from "./limits.ts";
 import { Loosening } from "./loosening.ts";
+import { refusable } from "./refusals.ts";
 import type { Sources } from "./source.ts";
 import {
   type Asker,
@@ -37,8 +38,6 @@ const STATE_BYTES = 4;
 /** Kinds of following data: the forced text, or the limit that was exceeded. */
 const LOOKED = 1;
 const FAILED = 2;
-
-const LONGEST_MESSAGE = 500;
 
 const noTokens: readonly number[] = [];
 
@@ -193,10 +192,14 @@ class LibraryGrammars implements Grammars {
       throw error;
     }));
     const input = join([new Uint8Array(limitWords().buffer), new TextEncoder().encode(source)]);
-    const compile = () => GrammarLibrary.open().callAsync("compy_grammar_compile", vocabulary, input);
-    const words = await refusable(() => compilers.run(asker, compile, isBusy));
-    const compileNow = () => handles(GrammarLibrary.open().call("compile_now", vocabulary, input))[0];
-    const [handle, bytes] = handles(words);
+    const library = GrammarLibrary.open();
+    const [handle, bytes] = await refusable(() =>
+      compilers.run(
+        asker,
+        async (hold) => compiled(await library.callAsync("compy_grammar_compile", vocabulary, input), hold),
+      )
+    );
+    const compileNow = () => compiled(library.call("compile_now", vocabulary, input))[0];
     return new CompiledGrammar(
       handle,
       Number(bytes) + 4 * source.length,
@@ -339,42 +342,28 @@ const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);
 
-/**
- * Matches the messages of llguidance and of rust-grammar/src/compile.rs for constraints that no answer can match. A
- * message may quote the constraint, so only its beginning counts.
- */
-const UNSATISFIABLE = /^(?:Unsatisfiable schema|The constraint allows no answer)/;
+/** Pause before the library is asked again whether an overdue compiler still runs. */
+const PAUSE_MS = 50;
 
 /**
- * Returns whether the library is busy: too many of its compilers exceed their time (`BUSY` in
- * rust-grammar/src/compile.rs).
+ * Returns the handle and the bytes of a compiled grammar. Throws the library's refusal of a constraint that takes too
+ * long; its compiler still runs until the promise that `hold` gets resolves.
  */
-function isBusy(error: unknown): boolean {
-  return error instanceof GrammarLibraryError && error.message === BUSY;
+function compiled(answer: Uint8Array, hold: (until: Promise<void>) => void = () => {}): BigUint64Array {
+  const words = handles(answer.subarray(0, 16));
+  const refusal = new TextDecoder().decode(answer.subarray(16));
+  if (refusal === "") return words;
+  hold(ended(words[0]));
+  throw new GrammarLibraryError(refusal);
 }
 
-/** Rethrows a refusal of the library as ConstraintError. */
-async function refusable<T>(call: () => Promise<T>): Promise<T> {
-  try {
-    return await call();
-  } catch (error) {
-    if (!(error instanceof GrammarLibraryError)) throw error;
-    throw new ConstraintError(plain(error.message), UNSATISFIABLE.test(error.message));
+/** Resolves when an overdue compiler ends, and frees its handle. */
+async function ended(compiler: bigint): Promise<void> {
+  const library = GrammarLibrary.open();
+  while (library.call("compy_grammar_compiles", compiler)[0] === 1) {
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
-}
-
-/** Returns llguidance's message on one line of limited length, without advice for its own users. */
-function plain(message: string): string {
-  if (message.includes("coerce_one_of")) {
-    return "The schema's oneOf is supported only where its schemas plainly exclude each other: by their types, or by constants of a " +
-      "property that they require. Use anyOf where more than one may be valid";
-  }
-  // The library's excerpts show the translated grammar, which the sender of the constraint has never seen.
-  const regex = /invalid regex ("(?:[^"\\]|\\.)*").*?\berror: ([^\n]+)/s.exec(message);
-  const short = regex ? `Invalid regex ${regex[1]}: ${regex[2]}` : message.replace(/\s*<non-verbose\/>/, "")
-    .replace(/\n\s*\d+ \| [\s\S]*$/, "").replace(/^at (\d+)\((\d+)\): /, "Line $1, column $2: ")
-    .replaceAll(/\s+/g, " ").trim();
-  return short.length > LONGEST_MESSAGE ? `${short.slice(0, LONGEST_MESSAGE).toWellFormed()} …` : short;
+  library.call("compy_grammar_free", compiler);
 }
 
 function handles(bytes: Uint8Array): BigUint64Array {

@@ -6,7 +6,6 @@ use crate::{guarded, input::Input, memory, work};
 use anyhow::{Result, anyhow, bail, ensure};
 use llguidance::TokenParser;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,11 +13,6 @@ use std::time::{Duration, Instant};
 /// Stack of a compiler thread. Compilers and grammar destructors recurse as deep as the source nests. The system only
 /// commits the pages that are used.
 const STACK: usize = 256 << 20;
-/// Compilers in this process that are still running after their time limit.
-static OVERDUE: AtomicUsize = AtomicUsize::new(0);
-const MAX_OVERDUE: usize = 4;
-/// The message when so many compilers are overdue that no other may start. ffi/grammar.ts has it too.
-pub const BUSY: &str = "Too many slow constraints are still being compiled";
 
 /// Tokens of the warm-up answer of a grammar.
 const WARM_UP_TOKENS: usize = 48;
@@ -68,10 +62,6 @@ fn trim() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim() {}
 
-fn too_long(limits: Limits) -> anyhow::Error {
-    anyhow!("Compiling the constraint must take at most {} ms", limits.milliseconds)
-}
-
 /// The cost limits of a constraint, with llguidance's names and units.
 #[derive(Clone, Copy)]
 pub struct Limits {
@@ -95,6 +85,15 @@ impl Limits {
             items_in_row: input.u32()?,
             step_items: input.u32()?,
         })
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_millis(self.milliseconds.into())
+    }
+
+    /// The refusal of a constraint that takes longer than `time`.
+    pub(crate) fn too_long(&self) -> anyhow::Error {
+        anyhow!("Compiling the constraint must take at most {} ms", self.milliseconds)
     }
 
     fn parser(&self) -> ParserLimits {
@@ -122,39 +121,40 @@ pub struct Grammar {
     bytes: usize,
 }
 
+/// The end of the caller's wait for a compiler.
+pub enum Compiled {
+    Grammar(Arc<Grammar>),
+    /// The compiler takes too long. Nothing can stop it, so it still runs.
+    Overdue(JoinHandle<()>),
+}
+
 impl Grammar {
     /// Compiles llguidance's list of grammars as JSON: `{"grammars": [{"name", "lark_grammar" or "json_schema"}]}`.
     ///
     /// # Errors
-    /// llguidance rejects the source (its own message), compiling takes too long, or the library is `BUSY`.
-    pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
-        ensure!(OVERDUE.load(Ordering::Relaxed) < MAX_OVERDUE, BUSY);
+    /// llguidance rejects the source (its own message), or no thread can start.
+    pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Compiled> {
         let source = source.to_vec();
         let (send, receive) = mpsc::sync_channel(0);
         let worker = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
             let result = guarded(|| Self::compile_here(vocabulary, &source, limits));
             drop(source);
             trim();
-            if send.send(result).is_err() {
-                OVERDUE.fetch_sub(1, Ordering::Relaxed);
-            }
+            // An error means that the receiver has left.
+            let _ = send.send(result);
         })?;
         let start = Instant::now();
         loop {
             match receive.recv_timeout(TICK) {
                 Ok(result) => {
                     let _ = worker.join();
-                    return result;
+                    return result.map(|grammar| Compiled::Grammar(Arc::new(grammar)));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => bail!("A bug in the grammar library: a compiler ended"),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            let limit = Duration::from_millis(limits.milliseconds.into());
-            if computed(&worker).unwrap_or_else(|| start.elapsed()) >= limit {
-                // The channel has no buffer: `send` succeeds only while the receiver waits.
-                OVERDUE.fetch_add(1, Ordering::Relaxed);
-                drop(receive);
-                return Err(too_long(limits));
+            if computed(&worker).unwrap_or_else(|| start.elapsed()) >= limits.time() {
+                return Ok(Compiled::Overdue(worker));
             }
         }
     }
@@ -162,7 +162,6 @@ impl Grammar {
     fn compile_here(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
         let before = memory::held();
         let start = work::computed();
-        let limit = Duration::from_millis(limits.milliseconds.into());
         let grammar: TopLevelGrammar = serde_json::from_slice(source).map_err(|e| anyhow!("{e}"))?;
         let factory = &vocabulary.factory;
         let mut parser = factory.create_parser_from_init_ext(
@@ -175,7 +174,7 @@ impl Grammar {
         let shared_states = limits.lexer_states as usize / 4;
         let mut grammar = Self { parser, vocabulary, lexers: Lexers::default(), shared_states, bytes: 0 };
         grammar.warm_up(|| {
-            ensure!(work::computed().saturating_sub(start) < limit, too_long(limits));
+            ensure!(work::computed().saturating_sub(start) < limits.time(), limits.too_long());
             Ok(())
         })?;
         grammar.bytes = usize::try_from(memory::held() - before).unwrap_or(0);

@@ -2,7 +2,7 @@
 //! returns the number of bytes written. On an error it writes a UTF-8 message of n bytes and returns -1 - n.
 //!
 //! ffi/grammar.ts has the same table.
-use crate::compile::{Grammar, Limits};
+use crate::compile::{Compiled, Grammar, Limits};
 use crate::handles::{self, Object};
 use crate::input::Input;
 use crate::lexers::{MAX_THREADS, cores};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bump this when an export's meaning or a message's layout changes.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// The matcher's state after a token: nothing follows in the message. The forced text must still be requested.
 const TAKEN: u8 = 0;
@@ -52,15 +52,23 @@ exports! {
     /// each), their bytes. A token without bytes is not text. Output: a handle (u64).
     compy_grammar_vocabulary = vocabulary;
     /// Handle: a vocabulary. Input: limits (u32 each, as in `Limits`), llguidance's grammars as JSON. Output: a
-    /// handle, and the grammar's bytes in memory (u64 each).
+    /// handle, and the grammar's bytes in memory (u64 each). If compiling takes too long: the handle of the compiler,
+    /// which still runs, 0 (u64), and the refusal in UTF-8.
     compy_grammar_compile = |handle, input, out| {
         let mut input = Input::new(input);
         let limits = Limits::read(&mut input)?;
-        let grammar = Grammar::compile(handles::vocabulary(handle)?, input.rest(), limits)?;
-        let bytes = grammar.bytes() as u64;
-        let handle = handles::insert(Object::Grammar(Arc::new(grammar)));
-        put(out, &[handle.to_le_bytes(), bytes.to_le_bytes()].concat())
+        let (object, bytes, refusal) = match Grammar::compile(handles::vocabulary(handle)?, input.rest(), limits)? {
+            Compiled::Grammar(grammar) => {
+                let bytes = grammar.bytes() as u64;
+                (Object::Grammar(grammar), bytes, String::new())
+            }
+            Compiled::Overdue(compiler) => (Object::Overdue(Arc::new(compiler)), 0, limits.too_long().to_string()),
+        };
+        let handle = handles::insert(object);
+        put(out, &[&handle.to_le_bytes()[..], &bytes.to_le_bytes(), refusal.as_bytes()].concat())
     };
+    /// Handle: a compiler that takes too long. Output: whether it still runs (a byte).
+    compy_grammar_compiles = |handle, _, out| put(out, &[u8::from(!handles::overdue(handle)?.is_finished())]);
     /// Handle: a grammar. Output: the handle of a matcher at the start of an answer (u64), and whether the answer may
     /// be empty (a byte).
     compy_grammar_matcher = |handle, _, out| {
@@ -101,7 +109,7 @@ exports! {
     /// Handle: a matcher, which does not advance. Input: draft tokens (u32 each). Output: the mask behind each of
     /// them, if all tokens up to it are allowed. From the first token that is not allowed on, the masks are zeros.
     compy_grammar_draft_masks = draft_masks;
-    /// Frees a vocabulary, a grammar or a matcher and invalidates the handle.
+    /// Frees a vocabulary, a grammar, a matcher or the handle of a compiler, and invalidates the handle.
     compy_grammar_free = |handle, _, _| {
         handles::remove(handle)?;
         Ok(0)

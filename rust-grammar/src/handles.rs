@@ -3,12 +3,15 @@
 use crate::{Grammar, Matcher, Vocabulary};
 use anyhow::{Result, bail};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
 
 #[derive(Clone)]
 pub enum Object {
     Vocabulary(Arc<Vocabulary>),
     Grammar(Arc<Grammar>),
     Matcher(Arc<Mutex<Matcher>>),
+    /// A compiler that takes too long.
+    Overdue(Arc<JoinHandle<()>>),
 }
 
 type Slot = (u32, Option<Object>);
@@ -56,6 +59,13 @@ pub fn matcher(handle: u64) -> Result<Arc<Mutex<Matcher>>> {
     match get(handle, "a matcher")? {
         Object::Matcher(matcher) => Ok(matcher),
         _ => bail!("{handle:#x} is not the handle of a matcher"),
+    }
+}
+
+pub fn overdue(handle: u64) -> Result<Arc<JoinHandle<()>>> {
+    match get(handle, "a compiler")? {
+        Object::Overdue(compiler) => Ok(compiler),
+        _ => bail!("{handle:#x} is not the handle of a compiler"),
     }
 }
 

@@ -36,7 +36,11 @@ fn vocabulary() -> u64 {
 }
 
 fn compile(vocabulary: u64, grammar: &str) -> Result<u64, String> {
-    let mut message = words(&LIMITS);
+    compile_within(vocabulary, grammar, LIMITS)
+}
+
+fn compile_within(vocabulary: u64, grammar: &str, limits: [u32; 7]) -> Result<u64, String> {
+    let mut message = words(&limits);
     message.extend(format!("{{\"grammars\":[{grammar}]}}").as_bytes());
     Ok(handle(&call(compy_grammar_compile, vocabulary, &message)?))
 }
@@ -176,6 +180,24 @@ fn consume_stays_within_the_work_limit_in_unambiguous_grammars() {
 }
 
 #[test]
+fn compiler_that_takes_too_long_is_reported_until_it_ends() {
+    let patterns: Vec<String> = (0..12).map(|i| format!("{{\"pattern\":\"(a|b)*a(a|b){{{i}}}$\"}}")).collect();
+    let schema = format!("{{\"type\":\"string\",\"maxLength\":40,\"allOf\":[{}]}}", patterns.join(","));
+    let mut limits = LIMITS;
+    limits[0] = 0;
+    let grammar = format!("{{\"name\":\"answer\",\"json_schema\":{schema}}}");
+    let compiler = compile_within(vocabulary(), &grammar, limits).unwrap();
+    let compiles = || call(compy_grammar_compiles, compiler, &[]).unwrap() == [1];
+    assert!(compiles());
+    assert!(call(compy_grammar_matcher, compiler, &[]).is_err());
+    while compiles() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    call(compy_grammar_free, compiler, &[]).unwrap();
+    assert!(call(compy_grammar_compiles, compiler, &[]).is_err());
+}
+
+#[test]
 fn exports_reject_stale_and_wrong_handles() {
     let vocabulary = vocabulary();
     let grammar = compile(vocabulary, &lark("start: \"a\"")).unwrap();
@@ -187,6 +209,7 @@ fn exports_reject_stale_and_wrong_handles() {
         (compy_grammar_consume, vocabulary),
         (compy_grammar_forced, 0),
         (compy_grammar_compile, m),
+        (compy_grammar_compiles, m),
         (compy_grammar_free, grammar),
         (compy_grammar_free, u64::MAX),
     ] {
