@@ -21,18 +21,30 @@ const DATABASE = "compy.sqlite";
 const PRIVATE_FOLDERS = [...FOLDERS, "responses"];
 const PRIVATE_FILES = ["lock", DATABASE, `${DATABASE}-wal`, `${DATABASE}-shm`];
 
-/** Maximum uploads and downloads at once: each holds a file descriptor. */
-const MAX_UPLOADS = 16;
-const MAX_DOWNLOADS = 16;
+/** Maximum uploads at once, and maximum downloads, of all senders and of one: each holds a file descriptor. */
+const MAX_TRANSFERS = 16;
+const MAX_OF_SENDER = 12;
 /** When all places are taken, a new upload may cut one that is slower than this after SAFE_MS. */
 const SLOW_BYTES_PER_SECOND = 8 * 2 ** 10;
 const SAFE_MS = 2000;
+
+interface Transfer {
+  /** Whose it is: a key's name or an address. */
+  readonly sender: string;
+}
+
+/** Returns the transfers that hold the sender's places, or all places, if all of these are taken. */
+function holders<T extends Transfer>(transfers: ReadonlySet<T>, sender: string): T[] {
+  const own = [...transfers].filter((transfer) => transfer.sender === sender);
+  if (own.length >= MAX_OF_SENDER) return own;
+  return transfers.size >= MAX_TRANSFERS ? [...transfers] : [];
+}
 
 export class DataFolder {
   readonly #uploads = new Set<Upload>();
   /** Bytes of all stored files at the last count; undefined when that count is out of date. */
   #stored: number | undefined;
-  #downloads = 0;
+  readonly #downloads = new Set<Transfer>();
 
   private constructor(readonly path: string, private readonly lock: Deno.FsFile) {}
 
@@ -99,15 +111,14 @@ export class DataFolder {
 
   /**
    * Starts an upload. All stored files (`stored()` bytes) plus all uploads in progress may take at most `quota` bytes.
-   * Throws ServiceError too_many_transfers when all upload places are taken and no upload is slow.
+   * Throws ServiceError too_many_transfers when all places, or those of the sender, are taken and no upload there is slow.
    */
-  async beginUpload(quota: number, stored: () => number): Promise<Upload> {
-    if (this.#uploads.size >= MAX_UPLOADS) {
+  async beginUpload(sender: string, quota: number, stored: () => number): Promise<Upload> {
+    const others = holders(this.#uploads, sender);
+    if (others.length > 0) {
       const now = performance.now();
-      const slowest = [...this.#uploads].reduce((one, other) =>
-        one.rate(now) <= other.rate(now) ? one : other
-      );
-      if (slowest.rate(now) >= SLOW_BYTES_PER_SECOND) throw tooMany("uploaded", MAX_UPLOADS);
+      const slowest = others.reduce((one, other) => one.rate(now) <= other.rate(now) ? one : other);
+      if (slowest.rate(now) >= SLOW_BYTES_PER_SECOND) throw tooMany("uploaded");
       slowest.abandon();
     }
     const ended = () => {
@@ -115,6 +126,7 @@ export class DataFolder {
       this.#stored = undefined;
     };
     const upload: Upload = new Upload(
+      sender,
       this,
       crypto.randomUUID(),
       () => this.#checkQuota(quota, stored),
@@ -142,8 +154,8 @@ export class DataFolder {
   }
 
   /** Returns the content of a file. Throws ServiceError too_many_transfers. */
-  async openContent(path: string): Promise<ReadableStream<Uint8Array>> {
-    const end = this.beginDownload();
+  async openContent(sender: string, path: string): Promise<ReadableStream<Uint8Array>> {
+    const end = this.beginDownload(sender);
     try {
       const file = await openFile(this.at(path), { read: true });
       return file.readable.pipeThrough(new TransformStream({ flush: end, cancel: end }));
@@ -154,10 +166,11 @@ export class DataFolder {
   }
 
   /** Counts a download until the returned function is called. Throws ServiceError too_many_transfers. */
-  beginDownload(): () => void {
-    if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
-    this.#downloads++;
-    return () => void this.#downloads--;
+  beginDownload(sender: string): () => void {
+    if (holders(this.#downloads, sender).length > 0) throw tooMany("fetched");
+    const download = { sender };
+    this.#downloads.add(download);
+    return () => void this.#downloads.delete(download);
   }
 
   close(): void {
@@ -187,7 +200,7 @@ async function nameHolder(lock: Deno.FsFile): Promise<void> {
 }
 
 /** A file that is being received. The file is written to disk while it arrives; `discard` removes it. */
-export class Upload {
+export class Upload implements Transfer {
   bytes = 0;
   /** Received bytes, plus those being written now. */
   claimed = 0;
@@ -197,6 +210,7 @@ export class Upload {
   #file: Deno.FsFile | undefined;
 
   constructor(
+    readonly sender: string,
     private readonly folder: DataFolder,
     name: string,
     private readonly checkQuota: () => void,
@@ -288,10 +302,10 @@ function noDescriptors(cause: unknown): ServiceError | undefined {
   );
 }
 
-function tooMany(what: string, most: number): ServiceError {
+function tooMany(what: string): ServiceError {
   return new ServiceError(
     "too_many_transfers",
-    `At most ${most} files can be ${what} at once; send the request again later`,
+    `At most ${MAX_TRANSFERS} files, and ${MAX_OF_SENDER} of one sender, can be ${what} at once; send the request again later`,
   );
 }
 

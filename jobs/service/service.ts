@@ -132,9 +132,13 @@ export class BatchService {
     this.folder.close();
   }
 
-  /** Starts an upload. Throws ServiceError too_many_transfers when all upload places are taken. */
-  beginUpload(): Promise<Upload> {
-    return this.folder.beginUpload(this.options.storageBytes ?? Infinity, () => this.#store.storedBytes());
+  /**
+   * Starts an upload of the sender (a key's name or an address). Throws ServiceError too_many_transfers when all
+   * places, or those of the sender, are taken.
+   */
+  beginUpload(sender: string): Promise<Upload> {
+    const quota = this.options.storageBytes ?? Infinity;
+    return this.folder.beginUpload(sender, quota, () => this.#store.storedBytes());
   }
 
   /** Turns a finished upload into a file. */
@@ -175,9 +179,9 @@ export class BatchService {
   }
 
   /** Returns the content of a file. Throws ServiceError file_not_found or too_many_transfers. */
-  async openContent(owner: string, id: string): Promise<ReadableStream<Uint8Array>> {
+  async openContent(owner: string, id: string, sender: string): Promise<ReadableStream<Uint8Array>> {
     try {
-      return await this.folder.openContent(this.#store.file(owner, id).path);
+      return await this.folder.openContent(sender, this.#store.file(owner, id).path);
     } catch (error) {
       if (!(error instanceof Deno.errors.NotFound)) throw error;
       throw new ServiceError("file_not_found", `File ${id} is being deleted`); // see #remove
@@ -247,11 +251,15 @@ export class BatchService {
    * Returns the answers of an ended batch, which count as a download until `end` is called. Throws ServiceError, for
    * example batch_has_not_ended.
    */
-  answers(owner: string, id: string): { answers: AsyncGenerator<LineAnswer>; end: () => void } {
+  answers(
+    owner: string,
+    id: string,
+    sender: string,
+  ): { answers: AsyncGenerator<LineAnswer>; end: () => void } {
     const batch = this.#endedBatch(owner, id);
     const ids = [batch.outputFileId, batch.errorFileId].filter((file) => file !== null);
     const paths = ids.map((file) => this.folder.at(this.#store.file(owner, file).path));
-    const end = this.folder.beginDownload();
+    const end = this.folder.beginDownload(sender);
     return { answers: readAnswers(this.options.storage ?? diskStorage, paths), end };
   }
 

@@ -77,9 +77,10 @@ const create = endpoint({
     429: "Too many files are being uploaded",
     507: "No room for the batch on the disk",
   },
-}, async ({ raw, owner, hold }, context) => {
+}, async ({ raw, owner, sender }, context) => {
   const service = storage(context);
-  const sink = await service.beginUpload();
+  const hold = context.bodies.hold(sender);
+  const sink = await service.beginUpload(sender);
   try {
     const total = await writeBatchLines(raw, context.limits, sink, hold);
     const file = await service.addFile(owner, sink, {
@@ -184,9 +185,9 @@ const results = endpoint({
   content: { "application/x-jsonl": result },
   answers: "One line per request; answered requests come first",
   refusals: { 400: "It has not ended", ...missing, 429: "Too many files are being downloaded" },
-}, ({ params, raw, owner }, context) => {
+}, ({ params, raw, owner, sender }, context) => {
   const headers = { "content-type": "application/x-jsonl" };
-  const { answers, end } = storage(context).answers(owner, idOf(params));
+  const { answers, end } = storage(context).answers(owner, idOf(params), sender);
   if (raw.method === "HEAD") {
     end();
     return new Response(null, { headers });

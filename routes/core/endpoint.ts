@@ -3,7 +3,6 @@ import type { Context } from "hono";
 import { retryAfter } from "../generation/answers.ts";
 import type { Account } from "../access/account.ts";
 import { readJson } from "./body.ts";
-import type { BodyHold } from "./body_budget.ts";
 import type { Caller } from "../access/caller.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
@@ -28,8 +27,8 @@ export interface Incoming<Params, Query, Body> {
   readonly account: Account;
   /** Owner of the files and batches that the request can see: the caller. */
   readonly owner: string;
-  /** Counts the memory of the body if the handler itself reads it. */
-  readonly hold: BodyHold;
+  /** Names the caller's key, or its address on a server without keys. */
+  readonly sender: string;
 }
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
@@ -132,7 +131,7 @@ export function endpoint<
           caller,
           account: record,
           owner: caller.owner,
-          hold: context.bodies.hold(senderOf(c)),
+          sender: senderOf(c),
         };
         const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
         return answer instanceof Response ? answer : await jsonAnswer(answer);
@@ -163,7 +162,7 @@ async function bodyOf<B extends Schema>(
     return { body: checkBody(schema, value, options, ignored as never), told };
   });
   if (told.length > 0) c.header(WARNING_HEADER, warningHeader(told));
-  for (const sentence of told) warn?.(sentence);
+  for (const sentence of told) warn?.(sentence, senderOf(c));
   return body;
 }
 

@@ -54,9 +54,9 @@ const upload = endpoint({
     429: "Too many files are being uploaded",
     507: "No room for the file on the disk",
   },
-}, async ({ raw, owner }, context) => {
+}, async ({ raw, owner, sender }, context) => {
   const service = storage(context);
-  const form = await readUpload(raw, context.limits, () => service.beginUpload());
+  const form = await readUpload(raw, context.limits, () => service.beginUpload(sender));
   const { filename, sink } = form.file;
   try {
     const keepSeconds = readFields(form.fields, form.repeated);
@@ -134,7 +134,7 @@ const content = endpoint({
   content: { "application/octet-stream": { type: "string", format: "binary" } },
   answers: "The content",
   refusals: { ...missing, 429: "Too many files are being downloaded" },
-}, async ({ params, raw, owner }, context) => {
+}, async ({ params, raw, owner, sender }, context) => {
   const service = storage(context);
   const { id, bytes } = service.file(owner, params.id);
   const headers = {
@@ -145,7 +145,7 @@ const content = endpoint({
   };
   // Nobody reads a HEAD answer's body, so the opened file would never be closed.
   if (raw.method === "HEAD") return new Response(null, { headers });
-  return new Response(await service.openContent(owner, id), { headers });
+  return new Response(await service.openContent(owner, id, sender), { headers });
 });
 
 export const files = [upload, list, one, remove, content];

@@ -18,20 +18,31 @@ function contents(path: string): string[] {
   );
 }
 
+const KEYS = ["first", "second", "third"];
+
+function keyed(key: string): Record<string, string> {
+  return { authorization: `Bearer ${key}` };
+}
+
 /** Uploads a file of `kib` KiB in one request. */
-async function send(base: string, kib: number): Promise<{ status: number; code?: string; id?: string }> {
+async function send(
+  base: string,
+  kib: number,
+  key = "unused",
+): Promise<{ status: number; code?: string; id?: string }> {
   const form = new FormData();
   form.set("purpose", "batch");
   form.set("file", new File(["a".repeat(kib * KIB)], "f.jsonl"));
-  const response = await fetch(`${base}/v1/files`, { method: "POST", body: form });
+  const response = await fetch(`${base}/v1/files`, { method: "POST", body: form, headers: keyed(key) });
   const answer = await response.json();
   return { status: response.status, code: answer.error?.code, id: answer.id };
 }
 
 /** Starts an upload that sends a byte from time to time until it is stopped. */
-async function drip(base: string): Promise<{ client: RawClient; stop: () => void }> {
+async function drip(base: string, key = "unused"): Promise<{ client: RawClient; stop: () => void }> {
   const client = await RawClient.connect(base);
-  await client.send(`${HEAD}content-length: 1000000\r\n\r\n${PURPOSE}${FILE}`);
+  const head = `${HEAD}authorization: Bearer ${key}\r\ncontent-length: 1000000\r\n\r\n`;
+  await client.send(`${head}${PURPOSE}${FILE}`);
   const timer = setInterval(() => client.send("a"), 20);
   return { client, stop: () => (clearInterval(timer), client.close()) };
 }
@@ -88,14 +99,19 @@ Deno.test("uploads: a slow upload is ended after a time limit, even if single by
   );
 });
 
-Deno.test("uploads: only a few run at once, and a new upload replaces a slow one", async () => {
+Deno.test("uploads: only a few run at once, of one key and of all, and a new upload replaces a slow one", async () => {
   await inDataFolder((path) =>
-    withBatches(path, {}, async ({ base, reports }) => {
-      const early = await Promise.all(Array.from({ length: 16 }, () => drip(base)));
+    withBatches(path, { apiKeys: KEYS }, async ({ base, reports }) => {
+      const [first, second, third] = KEYS;
+      const refused = { status: 429, code: "too_many_transfers", id: undefined };
+      const early = await Promise.all(Array.from({ length: 12 }, () => drip(base, first)));
+      await until(() => contents(path).length === 12);
+      assertEquals(await send(base, 1, first), refused);
+      early.push(...await Promise.all(Array.from({ length: 4 }, () => drip(base, second))));
       await until(() => contents(path).length === 16);
-      assertEquals(await send(base, 1), { status: 429, code: "too_many_transfers", id: undefined });
+      assertEquals(await send(base, 1, third), refused);
       await sleep(2100);
-      for (let n = 0; n < 8; n++) assertEquals((await send(base, 100)).status, 200);
+      for (let n = 0; n < 8; n++) assertEquals((await send(base, 100, third)).status, 200);
       for (const { stop } of early) stop();
       await until(() => contents(path).length === 8);
       assertEquals(early.filter(({ client }) => statusOf(client) === 408).length > 0, true);
@@ -130,14 +146,19 @@ Deno.test("uploads: all files stay within the quota, also with parallel uploads"
   });
 });
 
-Deno.test("downloads: only a few run at once, and one whose reader stops makes a place free", async () => {
+Deno.test("downloads: only a few of one key run at once, and one whose reader stops makes a place free", async () => {
   const limits = { stallMs: 3000 };
   await inDataFolder((path) =>
-    withBatches(path, { limits }, async ({ base, client, reports }) => {
-      const { id } = await send(base, 20 * KIB);
+    withBatches(path, { limits, apiKeys: KEYS }, async ({ base, client, reports }) => {
+      const [first, second] = KEYS;
+      const { id } = await send(base, 20 * KIB, first);
       const content = `${base}/v1/files/${id}/content`;
-      const stalled = await Promise.all(Array.from({ length: 16 }, () => fetch(content)));
-      const refused = await fetch(content);
+      const headers = keyed(first);
+      const stalled = await Promise.all(Array.from({ length: 12 }, () => fetch(content, { headers })));
+      const refused = await fetch(content, { headers });
+      const other = await send(base, 1, second);
+      const fetched = await fetch(`${base}/v1/files/${other.id}/content`, { headers: keyed(second) });
+      assertEquals([fetched.status, (await fetched.arrayBuffer()).byteLength], [200, KIB]);
       assertEquals([refused.status, (await refused.json()).error.code], [429, "too_many_transfers"]);
       assert(refused.headers.get("retry-after"));
       await stalled[0].body!.cancel();
