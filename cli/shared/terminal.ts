@@ -66,16 +66,38 @@ export function note(message: string, level: LogLevel = "info"): void {
   if (logs(level)) err(`${message}\n`);
 }
 
-/** Number of different messages that are remembered. Requests of strangers decide some of them. */
+/** Different messages that are passed on in a day, of all senders and of each. Requests of strangers decide some. */
 const MOST_MESSAGES = 1000;
+const MOST_OF_SENDER = 50;
+const DAY_MS = 86_400_000;
 
-/** Returns a function that passes each message on once, and only so many different ones. */
-export function once(tell: (message: string) => void): (message: string) => void {
+/**
+ * Returns a function that passes each message on once a day, and only so many different ones. `sender` names whose request
+ * the message is about: nobody can use up the others' messages.
+ */
+export function once(
+  tell: (message: string) => void,
+  now: () => number = () => performance.now(),
+): (message: string, sender?: string) => void {
   const told = new Set<string>();
-  return (message) => {
-    if (told.has(message) || told.size > MOST_MESSAGES) return;
+  const counts = new Map<string | undefined, number>();
+  let began = now();
+  return (message, sender) => {
+    if (now() - began > DAY_MS) {
+      told.clear();
+      counts.clear();
+      began = now();
+    }
+    const most = sender === undefined ? MOST_MESSAGES : MOST_OF_SENDER;
+    const count = counts.get(sender) ?? 0;
+    if (told.has(message) || told.size > MOST_MESSAGES || count > most) return;
     told.add(message);
-    tell(told.size > MOST_MESSAGES ? "There were too many different warnings; no others are shown" : message);
+    counts.set(sender, count + 1);
+    if (told.size > MOST_MESSAGES) tell("There were too many different warnings; no others are shown today");
+    else if (count < most) tell(message);
+    else {tell(
+        `There were too many different warnings about requests of ${sender}; no others are shown today`,
+      );}
   };
 }
 

@@ -89,7 +89,8 @@ export function answerLines(
       (request: LineRequest) => {
         const { owner = "" } = request;
         const sender = { cacheSalt: owner || undefined, weight: weightOf?.(owner) };
-        return execute(held, { ...request, ...sender, ...shared });
+        const warn = (message: string) => shared.warn?.(message, owner || "batches");
+        return execute(held, { ...request, ...sender, ...shared, warn });
       },
     );
     byEngine.set(engine, made);

@@ -131,8 +131,11 @@ const MAX_WARNINGS = 8;
 export interface ParameterOptions {
   /** Whether to refuse unknown parameters. */
   readonly strictParameters?: boolean;
-  /** Receives warnings for the operator about ignored parts of bodies. The same warning may come several times. */
-  readonly warn?: (message: string) => void;
+  /**
+   * Receives warnings for the operator about ignored parts of bodies, and the sender. The same warning may come several
+   * times.
+   */
+  readonly warn?: (message: string, sender?: string) => void;
 }
 
 /**
