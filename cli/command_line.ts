@@ -1,9 +1,10 @@
+import { requireLimits } from "../doctor/checks/limits.ts";
 import { kernelsLibrary } from "../lib/libraries.ts";
 import { NAME, VERSION } from "../package.ts";
 import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./shared/flags.ts";
 import { asCalled } from "./shared/start.ts";
-import { captured, err, LOG_LEVELS, out, setLogLevel } from "./shared/terminal.ts";
+import { captured, err, LOG_LEVELS, note, out, setLogLevel } from "./shared/terminal.ts";
 import { inFlags } from "./shared/words.ts";
 
 const HELP = `compy: GGUF language models on Deno
@@ -57,8 +58,13 @@ export async function commandLine(words: readonly string[]): Promise<number> {
       );
     }
     const { load, hasVerbs } = COMMANDS[name];
+    if (!asksHelp(args) && !(hasVerbs && isHelp(args[0] ?? "help"))) {
+      // The doctor reports them with its other checks.
+      const limits = name === "doctor" ? undefined : requireLimits((message) => note(message, "warning"));
+      const [command] = await Promise.all([load(), limits]);
+      return await command(args);
+    }
     const command = await load();
-    if (!asksHelp(args) && !(hasVerbs && isHelp(args[0] ?? "help"))) return await command(args);
     let code = 0;
     out(asCalled(await captured(async () => code = await command(args))));
     return code;

@@ -45,14 +45,6 @@ export interface Diagnosis extends Finding {
   readonly check: string;
 }
 
-/** Throws if a limit of this process is too small for a server, and warns of one that may end it. */
-export async function checkServersLimits(warn: (message: string) => void): Promise<void> {
-  const { status, found, advice } = await checkLimits(thisMachine());
-  const message = `The server has ${found}; ${advice}`;
-  if (status === "wrong") throw new Error(message);
-  if (status === "slow") warn(message);
-}
-
 /** Missing libraries have their own check, which gives the advice. */
 function failure(error: unknown): Pick<Finding, "found" | "advice"> {
   if (!(error instanceof LibraryNotFound)) return { found: reasonOf(error) };

@@ -7,6 +7,7 @@ import { modelName, modelsInFolder } from "../engine/models/folder.ts";
 import { GrammarLibrary } from "../ffi/grammar.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 import { occupantOf } from "./occupant.ts";
+import { permitted, readText } from "./read_text.ts";
 import type { Memory, ModelNeeds, Wanted, World } from "./types.ts";
 
 /** Returns this process's machine and installation. */
@@ -32,26 +33,6 @@ export function thisMachine(): World {
     isLocked,
     freeSpace,
   };
-}
-
-function permitted(permission: Deno.PermissionDescriptor): boolean {
-  return Deno.permissions.querySync(permission).state === "granted";
-}
-
-/** Reads a file of /proc or /sys through `cat`: Deno itself opens those only with all permissions. */
-async function readText(path: string): Promise<string | undefined> {
-  try {
-    return await Deno.readTextFile(path);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotCapable)) return undefined;
-  }
-  if (!permitted({ name: "run", command: "cat" })) return undefined;
-  try {
-    const { success, stdout } = await new Deno.Command("cat", { args: [path], stderr: "null" }).output();
-    return success ? new TextDecoder().decode(stdout) : undefined;
-  } catch {
-    return undefined; // no cat, as in small containers
-  }
 }
 
 function load(): number | undefined {

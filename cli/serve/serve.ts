@@ -1,5 +1,4 @@
 import { checkAddress, listening, urlOf } from "./address.ts";
-import { checkServersLimits } from "../../doctor/doctor.ts";
 import { KERNELS } from "../../lib/libraries.ts";
 import { ComingKernels, identityOf, type LoadedEngine, loadedOf } from "../../lib/model.ts";
 import { servedIdentities } from "../../lib/pool.ts";
@@ -80,7 +79,6 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     out(describeSettings(SERVE_SETTINGS, settings, flags.json));
     return 0;
   }
-  await checkServersLimits(warn);
   if (settings.values.supervise) return await supervise(args, settings, warn);
   const build = startBuild(settings.values.backend);
   // Only the supervisor and the build start processes. From here on this process handles requests of

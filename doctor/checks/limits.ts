@@ -1,4 +1,5 @@
 import type { Finding, World } from "../types.ts";
+import { readText } from "../read_text.ts";
 import { size } from "../units.ts";
 
 /** V8 uses 984 KiB before it refuses more recursion, and Deno's own calls come on top. */
@@ -36,6 +37,18 @@ export async function checkLimits(world: Pick<World, "readText">): Promise<Findi
       "process when it gets none",
     advice: "limit memory by a control group instead: systemd's MemoryMax=, Docker's --memory",
   };
+}
+
+/**
+ * Throws if a limit of this process is too small for any command, and warns of one that may end it. Then gives up the
+ * permission that reading the limits needs.
+ */
+export async function requireLimits(warn: (message: string) => void): Promise<void> {
+  const { status, found, advice } = await checkLimits({ readText });
+  await Deno.permissions.revoke({ name: "run", command: "cat" });
+  const message = `This process has ${found}; ${advice}`;
+  if (status === "wrong") throw new Error(message);
+  if (status === "slow") warn(message);
 }
 
 /** Returns a soft limit in bytes; Infinity if there is none. */

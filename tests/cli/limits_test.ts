@@ -23,6 +23,29 @@ async function limited(limit: string, permissions: readonly string[], args: read
   return { code, told: new TextDecoder().decode(stderr) };
 }
 
+const STACK =
+  /^Error: This process has a stack of 512 KiB \(ulimit -s\), and 2048 are needed: .*; raise it with ulimit -s 8192.*\n$/;
+
+Deno.test({
+  name: "commands: refuse a stack that is too small",
+  ignore: Deno.build.os !== "linux",
+  fn: () =>
+    withFolder(async (folder) => {
+      const output = join(folder, "out.jsonl");
+      const cases = [
+        ["-P=compute", "generate", "Hi", "--max-tokens", "1"],
+        ["-P=compute", "chat", "Hi"],
+        ["-P=batch", "batch", "run", join(folder, "in.jsonl"), "--out", output],
+        ["-P=embed", "embed", join(folder, "in.jsonl"), "--out", output],
+      ];
+      for (const [set, ...args] of cases) {
+        const { code, told } = await limited("-s 512", [set], args);
+        assertEquals(code, 1, told);
+        assertMatch(told, STACK);
+      }
+    }),
+});
+
 Deno.test({
   name: "serve: refuses a stack or a number of descriptors that is too small, and names the limit",
   ignore: Deno.build.os !== "linux",
@@ -33,7 +56,7 @@ Deno.test({
       const cases = [
         [
           "-s 512",
-          /^Error: The server has a stack of 512 KiB \(ulimit -s\), and 2048 are needed: .*; raise it with ulimit -s 8192.*\n$/,
+          STACK,
         ],
         [
           "-n 40",

@@ -40,7 +40,7 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     files: /^cli\//,
-    imports: /^((lib|cli|bench)\/|(hub\/mod|doctor\/doctor)\.ts$)/,
+    imports: /^((lib|cli|bench)\/|(hub\/mod|doctor\/doctor|doctor\/checks\/limits)\.ts$)/,
     why: "commands use the library and the public modules of hub, doctor and bench",
   },
   {

@@ -76,8 +76,8 @@ Deno.test("release: an installed command has the permissions of its task", async
   assert(!("test" in permissions) && !("build" in permissions));
   // Permissions for builds exist only in a checkout.
   assertEquals([permissions.batch.run, permissions.bench.run, permissions.bench.write], [
-    undefined,
-    undefined,
+    ["cat"],
+    ["cat"],
     undefined,
   ]);
 });
