@@ -117,11 +117,13 @@ export class KvCache {
    * less, the sequence fits.
    */
   missing(sequence: Sequence, spare: number): number {
-    const shared = this.#usable(this.#index.findPrefix(sequence));
+    const known = this.#index.findPrefix(sequence);
+    const usable = this.#usable(known).length;
+    const end = this.#restorable(sequence, known, usable);
     let held = 0;
-    for (const block of this.#sharedBlocks(shared)) if (this.#holders[block] > 0) held++;
+    for (const block of this.#sharedBlocks(known.slice(0, end), end)) if (this.#holders[block] > 0) held++;
     const { length } = sequence;
-    const needed = blocksFor(length) + this.#mostInWindows(length, length - shared.length * KV_BLOCK_TOKENS);
+    const needed = blocksFor(length) + this.#mostInWindows(length, length - usable * KV_BLOCK_TOKENS);
     return needed - held + spare - this.available;
   }
 

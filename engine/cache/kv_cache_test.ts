@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { blocksOfSequence, longestSequence } from "./kv_blocks.ts";
 import { KvCache } from "./kv_cache.ts";
+import type { PrefixStore } from "./prefix_store.ts";
 import { newParts, type Sequence } from "../schedule/sequence.ts";
 import { promptOf } from "../../testing/engine.ts";
 
@@ -377,4 +378,23 @@ Deno.test("KvCache: cached prefixes stay within their share, and running sequenc
   cache.release(third);
   assertEquals(cache.available, 10);
   assert(admit(cache, sequenceOf(promptOf(320, 3))));
+});
+
+Deno.test("KvCache: a sequence that fits is admitted, with windows and a prefix that memory and a disk share", () => {
+  let admitted = 0;
+  for (let total = 10; total < 30; total++) {
+    const stored: PrefixStore = {
+      has: () => true,
+      reused: () => {},
+      computed: () => {},
+      released: () => {},
+    };
+    const cache = new KvCache(total, undefined, { windows: [40, 5], maxRows: 24 }, stored);
+    const prompt = promptOf(243);
+    const first = { ...sequenceOf(prompt.slice(0, 70)), promptLogprobs: true }; // reads nothing from the disk
+    if (!admit(cache, first)) continue;
+    chunks(cache, first);
+    if (admit(cache, sequenceOf(prompt, 243))) admitted++;
+  }
+  assert(admitted > 0);
 });
