@@ -5,8 +5,8 @@ import type { Sequence } from "./sequence.ts";
 const PROMPT_COST = 1;
 const ANSWER_COST = 2;
 /**
- * A sequence keeps its place until its tenant was served this much more than a waiting tenant without a
- * place.
+ * A sequence keeps its place and memory until its tenant was served this much more than a waiting tenant that runs none, and
+ * until it has answered as much since it was admitted. So every exchange follows progress.
  */
 const SLICE = 256;
 
@@ -25,6 +25,8 @@ interface Tenant {
  */
 export class Fairness {
   readonly #tenants = new Map<string, Tenant>();
+
+  constructor(private readonly slice = SLICE) {}
 
   /** Counts a sequence that waits from now on. */
   enter(sequence: Sequence): void {
@@ -82,20 +84,18 @@ export class Fairness {
   }
 
   /**
-   * Returns the first running sequence that may be preempted so that `sequence` runs; undefined if there is none.
-   * After the exchange, the preempted sequence's tenant still runs at least as many sequences, relative to its
+   * Returns the first running sequence that may be preempted so that `sequence` gets a place; undefined if there is
+   * none. After the exchange, the preempted sequence's tenant still runs at least as many sequences, relative to its
    * weight, as the tenant of `sequence`. Within one tenant, the same rule compares the two requests. If the tenant of
    * `sequence` runs nothing, a sequence that has run long may be preempted too.
    */
   yielding(sequence: Sequence, running: readonly Sequence[]): Sequence | undefined {
-    const answers = running.filter(({ pooled }) => pooled === undefined);
+    const answers = running.filter(isAnswer);
     const ofTenant = counts(answers, ({ salt }) => salt);
     const ofRequest = counts(answers, ({ request }) => request);
     const own = ofTenant.get(sequence.salt) ?? 0;
     const ownRequest = ofRequest.get(sequence.request) ?? 0;
-    return answers.find((other) => {
-      // A sequence that waits for the disk has not run yet. After a preemption it would return without any progress.
-      if (isSlow(other) || awaitsDisk(other)) return false;
+    return answers.filter(mayYield).find((other) => {
       if (other.salt === sequence.salt) {
         return other.request !== sequence.request && ofRequest.get(other.request)! - 1 > ownRequest;
       }
@@ -104,18 +104,42 @@ export class Fairness {
     });
   }
 
+  /** Returns the running sequences that may be preempted so that `sequence` gets memory, if its tenant runs none. */
+  ranLong(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
+    if (running.some(({ salt }) => salt === sequence.salt)) return [];
+    return running.filter((other) => isAnswer(other) && mayYield(other) && this.#ranLong(other, sequence));
+  }
+
   /**
-   * Whether the tenant of `running` was served so much more than that of `waiting` that the difference
-   * exceeds the cost of computing the tokens of `running` again.
+   * Returns the running sequence that is preempted for memory: the latest of the tenant that was served most, but not the
+   * earliest of several.
+   */
+  last(running: readonly Sequence[]): Sequence {
+    return this.byService(running.slice(1)).at(-1) ?? running[0];
+  }
+
+  /**
+   * Whether `running` has answered for a slice, and its tenant was served so much more than that of `waiting` that the
+   * difference exceeds the cost of computing the tokens of `running` again.
    */
   #ranLong(running: Sequence, waiting: Sequence): boolean {
-    const slice = Math.max(SLICE, running.length) / running.weight;
+    if (ANSWER_COST * (running.length - running.admission.length) < this.slice) return false;
+    const slice = Math.max(this.slice, running.length) / running.weight;
     return this.#served(running) - this.#served(waiting) >= slice;
   }
 
   #served({ salt }: Sequence): number {
     return this.#tenants.get(salt)?.served ?? 0;
   }
+}
+
+function isAnswer({ pooled }: Sequence): boolean {
+  return pooled === undefined;
+}
+
+/** A sequence that waits for the disk has not run yet. After a preemption it would return without any progress. */
+function mayYield(sequence: Sequence): boolean {
+  return !isSlow(sequence) && !awaitsDisk(sequence);
 }
 
 function counts<K>(sequences: readonly Sequence[], keyOf: (sequence: Sequence) => K): Map<K, number> {

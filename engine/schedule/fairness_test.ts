@@ -160,3 +160,34 @@ Deno.test("fairness: a tenant that runs requests and lacks memory delays only it
   await Promise.all([small, large, other]);
   await engine.close();
 });
+
+Deno.test("fairness: where memory is short, a tenant does not wait until the long answers of another end", async () => {
+  const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 50, maxRows: 1000 });
+  const long = Array.from({ length: 3 }, (_, i) => asked("a", 200 + i, 400));
+  const results = long.map((request) => generate(engine, request));
+  const other = asked("b", 800, 100);
+  const { tokens } = await generate(engine, other);
+  const steps = backend.steps.length;
+  assert(steps < 350, `the other tenant's answer ended after ${steps} steps`);
+  assertEquals(tokens, await alone(other));
+  for (const [i, { tokens }] of (await Promise.all(results)).entries()) {
+    assertEquals(tokens, await alone(long[i]));
+  }
+  const prefills = backend.steps.flat().filter(({ length }) => length > 400).length;
+  assertEquals(prefills, 1, "the long prompt is computed once");
+  await engine.close();
+});
+
+Deno.test("fairness: a long prompt does not give way just after it was computed", async () => {
+  const { engine, backend } = startEngine({ parallel: 1, kvBlocks: 200, maxRows: 1000 });
+  const steps = stepByStep(backend);
+  const long = generate(engine, asked("a", 900, 120));
+  await settle();
+  const other = generate(engine, asked("b", 20, 100));
+  await settle();
+  steps.release();
+  await Promise.all([long, other]);
+  assertEquals(engine.stats().preemptions, 0);
+  assertEquals(backend.steps.flat().filter(({ length }) => length > 800).length, 1);
+  await engine.close();
+});

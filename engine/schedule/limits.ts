@@ -23,6 +23,8 @@ export interface EngineLimits {
    * than in a step of its own (docs/lab/2026-11.md, "Kernels").
    */
   readonly wholeRows?: number;
+  /** Cost of a turn among tenants; by default that of Fairness. */
+  readonly slice?: number;
   /** Maximum rows in one step that need logits. */
   readonly maxLogitRows: number;
   /** Maximum number of waiting requests. */

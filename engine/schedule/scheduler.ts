@@ -34,19 +34,20 @@ const PRIORITIES = ["interactive", "batch"] as const;
  * ones precede later ones. Waiting sequences are admitted in the same order (`Fairness`). A sequence that lacks memory
  * stops all sequences behind it; if its tenant runs others, it stops only its tenant's.
  *
- * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then
- * the latest interactive one. A preempted sequence waits in its order of arrival and computes its tokens again when
- * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory. For a
- * place alone, it preempts one interactive sequence of a tenant that runs more than its share. Sequences with a slow
- * reader do not run and are preempted first, even by batch sequences.
+ * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then the
+ * latest interactive one of the tenant that was served most. A preempted sequence waits in its order of arrival and
+ * computes its tokens again when it is readmitted. A waiting interactive sequence preempts batch sequences too, for a
+ * place or for memory. For a place alone, it preempts one interactive sequence of a tenant that runs more than its
+ * share; if its own tenant runs none, also sequences that have run long, for memory too. Sequences with a slow reader do
+ * not run and are preempted first, even by batch sequences.
  *
  * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
  * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the
  * next step.
  *
  * Part of what a preemption frees is taken at once, so a preempted sequence fits again only when others end or are
- * preempted. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never
- * preempted for memory. One sequence always fits, so every sequence finishes.
+ * preempted. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is preempted only for
+ * another tenant, after progress. One sequence always fits, so every sequence finishes.
  */
 export class Scheduler implements Restorer {
   readonly cache: KvCache;
@@ -57,7 +58,7 @@ export class Scheduler implements Restorer {
   readonly #stepRows: number;
   readonly #waiting = new Queue();
   readonly #running = new Queue();
-  readonly #fairness = { interactive: new Fairness(), batch: new Fairness() };
+  readonly #fairness: Readonly<Record<typeof PRIORITIES[number], Fairness>>;
   #preemptions = 0;
   /** A text that must be computed whole and did not fit the last step. */
   #leftOut: Sequence | undefined;
@@ -71,6 +72,7 @@ export class Scheduler implements Restorer {
     checkLimits(limits);
     this.#limits = limits;
     this.#stepRows = limits.stepRows ?? limits.maxRows;
+    this.#fairness = { interactive: new Fairness(limits.slice), batch: new Fairness(limits.slice) };
     const { stateSlots, parallel, draftSlots, kvBlocks, kvCached, kvWindows: windows = [], maxRows } = limits;
     this.#states = stateSlots === undefined
       ? undefined
@@ -249,15 +251,14 @@ export class Scheduler implements Restorer {
    * Gives each running sequence the block for its next token. A sequence that finds none preempts another, or itself.
    */
   #grow(): void {
-    for (const running of this.#running.lists) {
+    for (const priority of PRIORITIES) {
+      const running = this.#running[priority];
       for (let i = 0; i < running.length; i++) {
         const sequence = running[i];
         if (sequence.stream.full) continue;
-        while (!this.cache.extend(sequence, sequence.length)) {
-          const victim = this.#victims(sequence)[0] ?? running.at(-1)!;
-          this.#preempt(victim);
-          if (victim === sequence) return; // No other sequence is later than this one.
-          i = running.indexOf(sequence);
+        while (i >= 0 && !this.cache.extend(sequence, sequence.length)) {
+          this.#preempt(this.#victims(sequence)[0] ?? this.#fairness[priority].last(running));
+          i = running.indexOf(sequence); // -1 if it was preempted itself: the others are asked again
         }
       }
     }
@@ -299,6 +300,7 @@ export class Scheduler implements Restorer {
     const restore = this.cache.admit(sequence);
     this.#waiting.take(sequence);
     this.#running.insert(sequence);
+    sequence.admission.length = sequence.length;
     if (restore) this.stored!.fetch(sequence, restore);
     else this.#begin(sequence);
   }
@@ -337,14 +339,26 @@ export class Scheduler implements Restorer {
       }
     }
     const takes = this.#takesPlace(sequence);
-    // Tenants exchange only places. If memory is short too, an exchange would cost more computation than it saves
-    // waiting.
     const yielding = takes && taken >= places && !sequence.batch
       ? this.#fairness.interactive.yielding(sequence, this.#running.interactive.toReversed())
       : undefined;
     if (takes ? taken >= places && !yielding : rows >= this.#stepRows) return "no place";
-    if (this.cache.missing(sequence, spare) > blocks) return yielding ? "no place" : "no memory";
-    if (yielding) victims.push(yielding);
+    const fits = () => this.cache.missing(sequence, spare) <= blocks;
+    if (!fits()) {
+      const { interactive } = this.#running;
+      const longest = sequence.batch
+        ? []
+        : this.#fairness.interactive.ranLong(sequence, interactive.toReversed());
+      for (const other of longest) {
+        victims.push(other);
+        blocks += this.cache.held(other);
+        spare -= this.cache.growth(other);
+        if (fits()) break;
+      }
+      if (!fits()) return yielding ? "no place" : "no memory";
+    } else if (yielding) {
+      victims.push(yielding);
+    }
     for (;;) {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";

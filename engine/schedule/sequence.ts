@@ -106,12 +106,14 @@ export interface SamplerPart {
   readonly logits: LogitsRequest;
 }
 
-/** The part of a sequence about its first admission. The scheduler writes this part. */
+/** The part of a sequence about its first and its last admission. The scheduler writes this part. */
 export interface AdmissionPart {
   /** Time of performance.now() in milliseconds; undefined until the admission. */
   at: number | undefined;
   /** Number of prompt tokens found in the KV cache. */
   reused: number;
+  /** Number of tokens, of the prompt and the answer, at the last admission. */
+  length: number;
 }
 
 /** What a sequence has published. The functions of engine/output write it. */
@@ -196,7 +198,7 @@ export function newParts(
       skips: false,
       stored: undefined,
     },
-    admission: { at: undefined, reused: 0 },
+    admission: { at: undefined, reused: 0, length: 0 },
     progress: {
       prefilled: false,
       reported: 0,
