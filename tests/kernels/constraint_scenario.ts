@@ -72,7 +72,7 @@ export async function answerSchemas(
 
 /** Returns the error of a text, or nothing if it is valid. */
 export function judgeOf(schema: unknown): (text: string) => string | undefined {
-  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  const ajv = new Ajv2020({ strict: false, allErrors: true, multipleOfPrecision: 9 });
   formats.default(ajv);
   const { $schema: old, ...rest } = typeof schema === "object" ? schema as Record<string, unknown> : {};
   const validate = ajv.compile(old ? asNew(rest) : schema as Record<string, unknown>);
