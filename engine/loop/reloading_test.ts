@@ -156,6 +156,7 @@ Deno.test("ReloadingEngine: stats include the figures of earlier engines", async
   await became(engine, "ready");
   await ask(engine, 5);
   assertEquals(engine.stats().generatedTokens, 11);
+  assertEquals([engine.stats().kvBlocksUsed, engine.stats().kvBlocksTotal > 0], [0, true]);
   await engine.close();
 });
 

@@ -64,21 +64,21 @@ export class Totals {
 export type Summed = Counted & Pick<EngineStats, "preemptions" | "loosenedKeywords" | "disk">;
 
 export function plus(a: Summed, b: Summed): Summed {
-  const { stepRows, disk, ...counts } = b;
+  const { stepRows, disk, ...counts } = a;
   return {
-    ...sums(a, counts),
-    stepRows: stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
-    disk: a.disk && disk ? plusDisk(a.disk, disk) : disk ?? a.disk,
+    ...sums(counts, b),
+    stepRows: b.stepRows.map((count, i) => count + (stepRows[i] ?? 0)),
+    disk: disk && b.disk ? plusDisk(disk, b.disk) : b.disk ?? disk,
   };
 }
 
 /** Sums the disk figures; the disk's size and limit are the later engine's. */
-function plusDisk(a: DiskStats, { bytes, limit, ...counts }: DiskStats): DiskStats {
-  return { ...sums(a, counts), bytes, limit };
+function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
+  return { ...sums(a, b), bytes: b.bytes, limit: b.limit };
 }
 
-/** Returns each figure of `b` plus the same figure of `a`. */
+/** Returns each figure of `a` plus the same figure of `b`, which may have others too. */
 function sums<Figures extends Record<keyof Figures, number>>(a: Figures, b: Figures): Figures {
-  const entries = Object.entries<number>(b).map(([name, value]) => [name, value + a[name as keyof Figures]]);
+  const entries = Object.entries<number>(a).map(([name, value]) => [name, value + b[name as keyof Figures]]);
   return Object.fromEntries(entries);
 }
