@@ -22,7 +22,7 @@ export { type Constraint, ConstraintError, grammarConstraint } from "./grammar/t
 export * from "./chat/types.ts";
 export { completed } from "./chat/history.ts";
 export { parseWrittenJson } from "./chat/written_json.ts";
-export { finish, type Paced, STEPS_PER_OFFER, withPauses } from "./pacing/pauses.ts";
+export { finish, mapInSlices, type Paced, STEPS_PER_OFFER, withPauses, workFor } from "./pacing/pauses.ts";
 export { parseLargeJson, writeLargeJson } from "./pacing/json.ts";
 export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";

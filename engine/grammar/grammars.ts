@@ -4,7 +4,8 @@ import { isShortage, LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
 import { compilers } from "./compilers.ts";
-import { checkSize, limitWords } from "./limits.ts";
+import { sharedWork, withPauses } from "../pacing/pauses.ts";
+import { checkedText, limitWords } from "./limits.ts";
 import { Loosening } from "./loosening.ts";
 import { refusable } from "./refusals.ts";
 import type { Sources } from "./source.ts";
@@ -118,8 +119,7 @@ class LibraryGrammars implements Grammars {
   }
 
   async compile(constraint: Constraint, asker = NOBODY): Promise<Grammar> {
-    checkSize(constraint);
-    const key = await digest(JSON.stringify(constraint));
+    const key = await digest(await withPauses(() => checkedText(constraint)));
     const kept = this.#cache.get(key);
     if (kept) {
       this.#cache.delete(key);
@@ -132,7 +132,8 @@ class LibraryGrammars implements Grammars {
     }
     const refusal = this.#refusals.get(key);
     if (refusal) throw refusal;
-    const entry: Kept = { asker, compiled: this.#loosening.compile(constraint, asker), bytes: 0 };
+    const compiled = sharedWork(() => this.#loosening.compile(constraint, asker));
+    const entry: Kept = { asker, compiled, bytes: 0 };
     this.#cache.set(key, entry);
     try {
       const grammar = await entry.compiled;

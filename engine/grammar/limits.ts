@@ -39,7 +39,7 @@ export function over(limit: keyof typeof LIMITS, what: string, value: number): C
 }
 
 /** Throws ConstraintError if a constraint is too large or too deep, before other code reads it. */
-export function checkSize(constraint: Constraint): void {
+function checkSize(constraint: Constraint): void {
   let characters = 0, values = 0;
   // Level by level: the depth of an untrusted value must not become stack depth.
   let layer: unknown[] = [constraint];
@@ -66,6 +66,12 @@ export function checkSize(constraint: Constraint): void {
     if (characters > LIMITS.characters) throw over("characters", "number of characters", characters);
     layer = next;
   }
+}
+
+/** Returns a constraint as JSON. Throws ConstraintError if it is too large or too deep. */
+export function checkedText(constraint: Constraint): string {
+  checkSize(constraint);
+  return JSON.stringify(constraint);
 }
 
 /** Returns the limits in the order that the library reads. */

@@ -25,19 +25,14 @@ export type LooseSchema = Extract<Constraint, { kind: "json_schema" }>;
 
 /** Returns the grammars of a constraint whose size was checked. Throws ConstraintError if it is refused before compilation. */
 export async function grammarsOf(constraint: Constraint, levelOf: LevelOf = () => 0): Promise<Sources> {
-  const found: Found = { grammars: [], loosened: [], since: performance.now() };
+  const found: Found = { grammars: [], loosened: [] };
   await add(constraint, ROOT, found, levelOf);
   return found;
 }
 
-/** Milliseconds after which other requests get a turn: a request may have hundreds of schemas. */
-const TURN_MS = 5;
-
 interface Found {
   readonly grammars: Source[];
   readonly loosened: LoosenedSchema[];
-  /** When the present turn of the event loop began. */
-  since: number;
 }
 
 /** Returns the schemas of a constraint that may be loosened. */
@@ -55,10 +50,6 @@ async function add(constraint: Constraint, name: string, found: Found, levelOf: 
       const { schema, loosened: keywords } = await withPauses(() => compilableSchema(constraint.schema, use));
       sources.push({ name, json_schema: schema });
       if (tool !== undefined && keywords.length > 0) found.loosened.push({ tool, keywords });
-      if (performance.now() - found.since > TURN_MS) {
-        await new Promise((resolve) => setTimeout(resolve));
-        found.since = performance.now();
-      }
       break;
     }
     case "regex":

@@ -1,13 +1,13 @@
 /** Lets synchronous code do long work without blocking the event loop: the work pauses, and other requests run. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
+import { turns } from "./turns.ts";
+
 /** Long work as a generator. At each `yield` it may pause. */
 export type Paced<T> = Generator<undefined, T>;
 
 /** Number of short loop steps, of up to about 1 us each, between two yields. */
 export const STEPS_PER_OFFER = 1 << 10;
-
-/** Milliseconds of work after which an action pauses. */
-const SLICE_MS = 4;
 
 /** Thrown to stop the action of `withPauses` until the work is done. Only `withPauses` may catch it. */
 class Pause extends Error {
@@ -76,6 +76,23 @@ function outcomeOf(work: Paced<unknown>, until: number): (() => unknown) | undef
   }
 }
 
+/** Number of entries of a list that are mapped between two yields. */
+const ENTRIES_PER_OFFER = 64;
+
+/** Maps a list like `Array.prototype.map`, in slices. */
+export function mapInSlices<T, R>(list: readonly T[], map: (entry: T) => R): R[] {
+  return finish(mapping(list, map));
+}
+
+function* mapping<T, R>(list: readonly T[], map: (entry: T) => R): Paced<R[]> {
+  const mapped: R[] = [];
+  for (const entry of list) {
+    if (mapped.length % ENTRIES_PER_OFFER === ENTRIES_PER_OFFER - 1) yield;
+    mapped.push(map(entry));
+  }
+  return mapped;
+}
+
 /** Does work that is short enough to need no pause. Throws if the work would pause. */
 export function atOnce<T>(work: Paced<T>): T {
   const step = work.next();
@@ -83,62 +100,64 @@ export function atOnce<T>(work: Paced<T>): T {
   throw new Error("it takes too long");
 }
 
-/** Paused actions take turns, so that only one slice runs before the event loop serves other requests. */
-let turn: Promise<void> = Promise.resolve();
+/** The sender of a request, whose work takes turns with other senders' work. */
+export interface Sender {
+  /** Senders with equal names share their turns. */
+  readonly name: string;
+  /** Counts the milliseconds of an action that paused. */
+  spent?(ms: number): void;
+  /** Aborted when the client has disconnected. The work then stops. */
+  readonly signal?: AbortSignal;
+}
 
-/** Waits for the action's turn. Between two turns, other requests get as much time as a slice takes. */
-function pause(): Promise<void> {
-  return turn = turn.then(async () => {
-    const until = performance.now() + SLICE_MS;
-    // A timer counts from the beginning of the event loop's turn, so it may fire at once after a long slice.
-    do await new Promise((resolve) => setTimeout(resolve, SLICE_MS)); while (performance.now() < until);
-  });
+const sender = new AsyncLocalStorage<Sender>();
+
+/** Handles a request. All work in `withPauses` meanwhile is the sender's. */
+export function workFor<T>(of: Sender, handle: () => Promise<T>): Promise<T> {
+  return sender.run(of, handle);
+}
+
+/** Does work whose result several requests use, for the present sender. It continues when the client has disconnected. */
+export function sharedWork<T>(handle: () => Promise<T>): Promise<T> {
+  return sender.run({ name: "", ...sender.getStore(), signal: undefined }, handle);
 }
 
 /**
  * Runs a synchronous action whose long work (`finish`) pauses. After each pause the action starts again from its
  * beginning, and finished works return their results at once. So the action must do the same each time, and must not
- * change these results. `spent` gets the milliseconds of an action that paused. After `signal` is aborted, the action
- * does not continue.
+ * change these results. After a pause the action does not continue if the sender's signal is aborted.
  */
-export async function withPauses<T>(
-  action: () => T,
-  { spent, signal }: { spent?: (ms: number) => void; signal?: AbortSignal } = {},
-): Promise<T> {
+export async function withPauses<T>(action: () => T): Promise<T> {
+  const { name, spent, signal }: Sender = sender.getStore() ?? { name: "" };
   const outcomes: Action["outcomes"] = [];
+  let work: Paced<unknown> | undefined;
   let ms = 0;
-  let hasPaused = false;
-  const timed = <R>(run: (until: number) => R): R => {
+  const slice = (until: number): { value: T } | undefined => {
     const begun = performance.now();
     try {
-      return run(begun + SLICE_MS);
+      if (work) {
+        signal?.throwIfAborted();
+        const outcome = outcomeOf(work, until);
+        if (!outcome) return undefined;
+        outcomes.push(outcome);
+      }
+      current = { outcomes, used: 0, until };
+      return { value: action() };
+    } catch (error) {
+      if (!(error instanceof Pause)) throw error;
+      work = error.work;
+      return undefined;
     } finally {
+      current = undefined;
       ms += performance.now() - begun;
     }
   };
   try {
     for (;;) {
-      try {
-        return timed((until) => {
-          current = { outcomes, used: 0, until };
-          return action();
-        });
-      } catch (error) {
-        if (!(error instanceof Pause)) throw error;
-        current = undefined;
-        hasPaused = true;
-        let outcome: (() => unknown) | undefined;
-        while (!outcome) {
-          await pause();
-          signal?.throwIfAborted();
-          outcome = timed((until) => outcomeOf(error.work, until));
-        }
-        outcomes.push(outcome);
-      } finally {
-        current = undefined;
-      }
+      const done = await turns.run(name, slice);
+      if (done) return done.value;
     }
   } finally {
-    if (hasPaused) spent?.(ms);
+    if (work) spent?.(ms);
   }
 }

@@ -1,5 +1,5 @@
-import { assertEquals, assertRejects, assertThrows } from "@std/assert";
-import { atOnce, finish, type Paced, withPauses } from "./pauses.ts";
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { atOnce, finish, type Paced, sharedWork, withPauses, workFor } from "./pauses.ts";
 import { pausesOf } from "./testing.ts";
 
 function* counted(slices: number, log: string[] = []): Paced<string> {
@@ -31,10 +31,8 @@ Deno.test("pauses: the event loop runs between the slices of an action's work", 
   const log: string[] = [];
   const timer = setInterval(() => log.push("other"));
   let spent = 0;
-  const text = await withPauses(
-    () => [finish(counted(1)), finish(slow(log)), finish(counted(2))].join(),
-    { spent: (ms) => spent = ms },
-  );
+  const action = () => [finish(counted(1)), finish(slow(log)), finish(counted(2))].join();
+  const text = await workFor({ name: "", spent: (ms) => spent += ms }, () => withPauses(action));
   clearInterval(timer);
   assertEquals(text, "1 slices,slow,2 slices");
   assertEquals(log.includes("other"), true);
@@ -42,12 +40,17 @@ Deno.test("pauses: the event loop runs between the slices of an action's work", 
   assertEquals(spent >= 30, true);
 });
 
+Deno.test("pauses: work without a pause costs its sender nothing", async () => {
+  const sender = { name: "", spent: () => assert(false) };
+  assertEquals(await workFor(sender, () => withPauses(() => finish(counted(1)))), "1 slices");
+});
+
 Deno.test("pauses: after its time an action pauses wherever its work allows it, and repeats no work", async () => {
   const log: string[] = [];
   const action = () => [finish(counted(3, log)), finish(counted(1, log)), finish(counted(2, log))].join();
   const { result, pauses } = await pausesOf(action);
   assertEquals(result, "3 slices,1 slices,2 slices");
-  assertEquals([pauses, log.length], [3, 6]);
+  assertEquals([pauses, log.length], [4, 6]);
 });
 
 Deno.test("pauses: an action does not pause before its time is over", async () => {
@@ -65,7 +68,7 @@ Deno.test("pauses: nested work pauses only together with the work around it", as
   }
   const { result, pauses } = await pausesOf(() => finish(outer()) + finish(counted(2)));
   assertEquals(result, "5 slices3 slices2 slices");
-  assertEquals(pauses, 4);
+  assertEquals(pauses, 5);
 });
 
 Deno.test("pauses: two actions that run at the same time do not mix their work", async () => {
@@ -93,8 +96,18 @@ Deno.test("pauses: an error of long work reaches the action, which may handle it
 Deno.test("pauses: an action ends after a pause when its signal is aborted", async () => {
   const abort = new AbortController();
   const log: string[] = [];
-  const action = withPauses(() => finish(slow(log)), { signal: abort.signal });
+  const action = workFor({ name: "", signal: abort.signal }, () => withPauses(() => finish(slow(log))));
   abort.abort(new Error("the client left"));
   await assertRejects(() => action, Error, "the client left");
   assertEquals(log.length, 1);
+});
+
+Deno.test("pauses: work for several requests continues when the first request's signal is aborted", async () => {
+  const abort = new AbortController();
+  const action = workFor(
+    { name: "", signal: abort.signal },
+    () => sharedWork(() => withPauses(() => finish(slow([])))),
+  );
+  abort.abort(new Error("the client left"));
+  assertEquals(await action, "slow");
 });

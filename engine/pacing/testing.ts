@@ -1,8 +1,8 @@
 import { withPauses } from "./pauses.ts";
 
 /**
- * Runs an action with a clock that jumps at each reading, so that the action pauses wherever its work allows it.
- * Returns the result and the number of pauses, which is the same on every machine.
+ * Runs an action with a clock that jumps at each reading, so that the action pauses wherever its work allows it, and at
+ * its end. Returns the result and the number of pauses, which is the same on every machine.
  */
 export async function onFastClock<T>(run: () => Promise<T>): Promise<{ result: T; pauses: number }> {
   const { setTimeout: wait } = globalThis;
@@ -10,8 +10,9 @@ export async function onFastClock<T>(run: () => Promise<T>): Promise<{ result: T
   let pauses = 0;
   let time = 0;
   performance.now = () => time += 1000;
-  globalThis.setTimeout = ((next: () => void) => {
+  globalThis.setTimeout = ((next: () => void, ms: number) => {
     pauses++;
+    time += ms;
     queueMicrotask(next);
   }) as typeof setTimeout;
   try {

@@ -2,6 +2,7 @@ import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { retryAfter } from "../generation/answers.ts";
 import type { Account } from "../access/account.ts";
+import { workFor } from "../../engine/mod.ts";
 import { readJson } from "./body.ts";
 import type { Caller } from "../access/caller.ts";
 import { check } from "./check.ts";
@@ -9,7 +10,7 @@ import type { AppContext, Env } from "./context.ts";
 import { type ErrorShape, OPENAI_ERRORS, shuttingDown } from "./errors.ts";
 import { documented } from "./fields.ts";
 import { checkBody, WARNING_HEADER, warningHeader } from "./parameters.ts";
-import { jsonAnswer, paced, workFor } from "./paced.ts";
+import { jsonAnswer, paced } from "./paced.ts";
 import { EVENTS, LINES } from "./sse.ts";
 
 type Schema = z.ZodType;
@@ -121,7 +122,11 @@ export function endpoint<
     handler: (context) => async (c) => {
       if (context.lifecycle.draining && spec.method !== "get") throw shuttingDown();
       const { caller, record } = c.var;
-      const sender = { spent: (ms: number) => caller.allowance.work(ms), signal: c.req.raw.signal };
+      const sender = {
+        name: senderOf(c),
+        spent: (ms: number) => caller.allowance.work(ms),
+        signal: c.req.raw.signal,
+      };
       const response = await workFor(sender, async () => {
         const incoming = {
           params: spec.params && check(spec.params, c.req.param()),
