@@ -58,7 +58,7 @@ export class BpeEncoder {
         this.#cache.set(piece, found);
       }
       if (found.length <= STEPS_PER_OFFER) { for (let i = 0; i < found.length; i++) tokens.push(found[i]); }
-      else yield* appendAll(found, tokens);
+      else yield* appendAll(found, tokens, atMost);
       if (tokens.length > atMost) return;
       start = end;
     }

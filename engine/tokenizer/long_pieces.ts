@@ -2,9 +2,9 @@ import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 
 /** Work on a text that may be as long as a whole request. */
 
-/** Appends the tokens of a long piece. */
-export function* appendAll(piece: ArrayLike<number>, tokens: number[]): Paced<void> {
-  for (let i = 0; i < piece.length; i++) {
+/** Appends the tokens of a long piece. Stops once there are more than `atMost` tokens. */
+export function* appendAll(piece: ArrayLike<number>, tokens: number[], atMost: number): Paced<void> {
+  for (let i = 0; i < piece.length && tokens.length <= atMost; i++) {
     tokens.push(piece[i]);
     if (i % STEPS_PER_OFFER === 0) yield;
   }

@@ -46,7 +46,7 @@ export class MarkedBpeEncoder {
       while (start < stop) {
         if (++pieces % STEPS_PER_OFFER === 0) yield;
         const end = this.#wordsApart ? Math.min(stop, wordEnd(marked, start)) : stop;
-        yield* this.#append(marked.slice(start, end), tokens);
+        yield* this.#append(marked.slice(start, end), tokens, atMost);
         if (tokens.length > atMost) return;
         start = end;
       }
@@ -60,19 +60,19 @@ export class MarkedBpeEncoder {
       if (++pieces % STEPS_PER_OFFER === 0) yield;
       const end = runWithout(SPACE, text, start, text.length);
       const word = text.slice(start, end);
-      yield* this.#append(this.preTokenizer.lowercase ? small(word) : word, tokens);
+      yield* this.#append(this.preTokenizer.lowercase ? small(word) : word, tokens, atMost);
       start = runOf(SPACE, text, end, text.length);
     }
   }
 
-  *#append(piece: string, tokens: number[]): Paced<void> {
+  *#append(piece: string, tokens: number[], atMost: number): Paced<void> {
     let found = this.#cache.get(piece);
     if (!found) {
       found = Int32Array.from(yield* this.#encodePiece(piece));
       this.#cache.set(piece, found);
     }
     if (found.length <= STEPS_PER_OFFER) { for (let i = 0; i < found.length; i++) tokens.push(found[i]); }
-    else yield* appendAll(found, tokens);
+    else yield* appendAll(found, tokens, atMost);
   }
 
   *#encodePiece(piece: string): Paced<number[]> {

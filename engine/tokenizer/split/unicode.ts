@@ -64,13 +64,23 @@ export function classAt(text: string, index: number, end: number): number {
 
 /** Returns the end of the run of characters with any of `flags`. */
 export function runOf(flags: number, text: string, index: number, end: number): number {
-  while (index < end && (classOf(text.codePointAt(index)!) & flags) !== 0) index += widthAt(text, index);
-  return index;
+  return runWhile(true, flags, text, index, end);
 }
 
 /** Returns the end of the run of characters with none of `flags`. */
 export function runWithout(flags: number, text: string, index: number, end: number): number {
-  while (index < end && (classOf(text.codePointAt(index)!) & flags) === 0) index += widthAt(text, index);
+  return runWhile(false, flags, text, index, end);
+}
+
+/** Reads each unit once where possible: an untrusted text may be one run of millions of letters. */
+function runWhile(has: boolean, flags: number, text: string, index: number, end: number): number {
+  while (index < end) {
+    const unit = text.charCodeAt(index);
+    const isPair = (unit & 0xfc00) === 0xd800;
+    const codePoint = isPair ? text.codePointAt(index)! : unit;
+    if (((classOf(codePoint) & flags) !== 0) !== has) break;
+    index += isPair ? 2 : 1;
+  }
   return index;
 }
 
