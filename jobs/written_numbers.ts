@@ -5,7 +5,6 @@ const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
 
 const [QUOTE, BACKSLASH, BEGIN, END] = [0x22, 0x5c, 0x7b, 0x7d];
 
-const CALLS = /"tool_(?:use|calls)"/;
 /**
  * Matches the beginning of a call's arguments if they are an object. The expression also matches some other objects.
  */
@@ -18,19 +17,20 @@ const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.
  * its numbers keep their digits: `JSON.stringify` writes 1.0 and 12345678901234567890 unchanged. Throws SyntaxError.
  */
 export function parseRequest(text: string): unknown {
-  return withWrittenNumbers(JSON.parse(text), text);
+  return withWrittenNumbers(JSON.parse(text), () => text);
 }
 
 /**
  * Gives the numbers of a parsed request the digits that they have in the text, as parseRequest does. Returns the
- * changed request.
+ * changed request. Few requests need the text.
  */
-export function withWrittenNumbers(parsed: unknown, text: string): unknown {
-  if (!CALLS.test(text)) return parsed;
-  const parts = argumentsIn(text);
+export function withWrittenNumbers(parsed: unknown, text: () => string): unknown {
+  const called = calls(parsed);
+  if (called.length === 0) return parsed;
+  const parts = argumentsIn(text());
   if (!parts.some(({ exact }) => exact !== undefined)) return parsed;
   const byText = Map.groupBy(parts, ({ written }) => JSON.stringify(JSON.parse(written)));
-  for (const call of calls(parsed).slice(0, parts.length)) {
+  for (const call of called.slice(0, parts.length)) {
     const field = isObject(call.input) ? "input" : "arguments";
     const exact = byText.get(JSON.stringify(call[field]))?.shift()?.exact;
     if (exact !== undefined) call[field] = exact;

@@ -1,3 +1,4 @@
+import { mapInSlices } from "../pacing/pauses.ts";
 import { type ChatMessage, MarkedText } from "../tokenizer/types.ts";
 import type { Thinking } from "./thinking.ts";
 
@@ -8,7 +9,7 @@ export function withReasoning(
   thinking: Thinking | undefined,
 ): ChatMessage[] {
   const place = reasoningPlace(source);
-  return messages.map((message) => {
+  return mapInSlices(messages, (message) => {
     const { reasoning_content: reasoning, ...rest } = message;
     if (typeof reasoning !== "string" || reasoning === "" || message.role !== "assistant") {
       return place === "reasoning_content" ? message : rest;
@@ -50,7 +51,7 @@ export function completed(messages: readonly ChatMessage[]): ChatMessage[] {
   let count = 0;
   let open: { readonly id: unknown; readonly name: unknown }[] = [];
   const newId = () => `call_${String(++count).padStart(24, "0")}`;
-  return messages.map((message) => {
+  return mapInSlices(messages, (message) => {
     const { role, name, tool_call_id: given, tool_calls: calls } = message;
     if (role === "tool") {
       const id = given || (open.find((call) => call.name === name) ?? open.at(0))?.id || newId();

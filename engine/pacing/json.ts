@@ -81,18 +81,18 @@ class LargeJson {
     const { bytes } = this;
     for (; at < end; at++) {
       const byte = bytes[at];
-      if (byte === BACKSLASH) {
-        at += bytes[at + 1] === U ? 5 : 1;
-      } else if (byte === QUOTE) {
+      if (byte === QUOTE) {
         this.#text = undefined;
         if (text.value !== undefined) {
           this.#take(text.value + this.#parse('"', text.from, at, '"'), text.start, at + 1);
         }
         return at;
-      } else if (at - text.from > PIECE_BYTES && (byte & 0xc0) !== 0x80 && this.#isValue(text)) {
+      }
+      if (at - text.from > PIECE_BYTES && (byte & 0xc0) !== 0x80 && this.#isValue(text)) {
         text.value = (text.value ?? "") + this.#parse('"', text.from, at, '"');
         text.from = at;
       }
+      if (byte === BACKSLASH) at += bytes[at + 1] === U ? 5 : 1;
     }
     return at - 1;
   }

@@ -94,6 +94,18 @@ Deno.test("large JSON: is parsed and written in slices whose length does not dep
     const offers = [...parseLargeJson(utf8.encode(text))].length;
     assertEquals(offers >= text.length / 8192, true);
   }
+  const { parse: parseJson } = JSON;
+  let longest = 0;
+  JSON.parse = (text: string) => {
+    longest = Math.max(longest, text.length);
+    return parseJson(text);
+  };
+  try {
+    for (const part of ["\\n", "\\u000a", "👍", "a"]) parse(`["${part.repeat(100_000)}"]`);
+  } finally {
+    JSON.parse = parseJson;
+  }
+  assertEquals(longest < 40_000, true, `${longest}`);
   const list = Array.from({ length: 100_000 }, (_, id) => ({ id }));
   assertEquals([...writeLargeJson({ list })].length >= 90, true);
 });

@@ -1,4 +1,4 @@
-import { concat } from "@std/bytes/concat.js";
+import { finish, type Paced } from "../../engine/mod.ts";
 import type { ConnectionLimits } from "./context.ts";
 import { ApiError, incompleteBody } from "./errors.ts";
 import type { BodyHold } from "./body_budget.ts";
@@ -24,8 +24,8 @@ export async function readJson(
 ): Promise<unknown> {
   checkMediaType(request);
   try {
-    const chunks = bodyChunks(request, bodyBytes, () => bodyMs, hold);
-    const bytes: Uint8Array = concat(await Array.fromAsync(chunks));
+    const chunks = await Array.fromAsync(bodyChunks(request, bodyBytes, () => bodyMs, hold));
+    const bytes = await paced(() => finish(joined(chunks)));
     if (mediaTypeOf(request) === FORM_TYPE && bytes.find((byte) => byte > 0x20) !== OPEN_BRACE) {
       throw notJson(request);
     }
@@ -33,6 +33,17 @@ export async function readJson(
   } finally {
     hold.release();
   }
+}
+
+function* joined(chunks: readonly Uint8Array[]): Paced<Uint8Array> {
+  const all = new Uint8Array(chunks.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+    yield;
+  }
+  return all;
 }
 
 /** Throws ApiError for a body that is not uncompressed JSON. */

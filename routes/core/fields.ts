@@ -167,10 +167,10 @@ const isTokenId = (id: unknown): id is number =>
 export const isTokenIds = (value: unknown): value is number[] =>
   Array.isArray(value) && value.every(isTokenId);
 
-/** Returns the index of the first entry that is not a token id, or -1. */
-function* firstWrong(ids: readonly unknown[]): Paced<number> {
+/** Returns the index of the first entry that is not right, or -1. */
+export function* firstWrong<T>(ids: readonly T[], isRight: (id: T) => boolean): Paced<number> {
   for (let at = 0; at < ids.length; at++) {
-    if (!isTokenId(ids[at])) return at;
+    if (!isRight(ids[at])) return at;
     if (at % IDS_PER_OFFER === IDS_PER_OFFER - 1) yield;
   }
   return -1;
@@ -181,7 +181,7 @@ const IDS_PER_OFFER = 1 << 14;
 
 /** Reports the first entry that is not a token id. `path` leads to the array. */
 export function checkTokenIds(ids: readonly unknown[], ctx: z.RefinementCtx, path: PropertyKey[] = []): void {
-  const at = finish(firstWrong(ids));
+  const at = finish(firstWrong(ids, isTokenId));
   if (at < 0) return;
   ctx.addIssue({ code: "custom", path: [...path, at], message: "must be a token id", input: ids[at] });
 }

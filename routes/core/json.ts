@@ -11,8 +11,8 @@ export const JSON_LIMITS = {
   fields: 10_000,
 } as const;
 
-/** Number of bytes that are counted before the work may pause; they take about 0.1 ms. */
-const BYTES_PER_OFFER = 1 << 16;
+/** Number of bytes that are counted before the work may pause; they take 0.1 ms, or 1 ms before V8 optimizes the loop. */
+const BYTES_PER_OFFER = 1 << 14;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -48,8 +48,7 @@ function parseSmall(bytes: Uint8Array): unknown {
 
 function* parsingLarge(bytes: Uint8Array): Paced<unknown> {
   const value = yield* parseLargeJson(bytes);
-  yield;
-  return withWrittenNumbers(value, new TextDecoder().decode(bytes));
+  return withWrittenNumbers(value, () => new TextDecoder().decode(bytes));
 }
 
 /**
@@ -76,6 +75,7 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
   let containers = 0;
   let values = 1;
   let fields = 0;
+  let isText = false;
   /** Commas in the container that is open at each depth; arrays count from -Infinity. */
   const commas = new Float64Array(JSON_LIMITS.depth + 1);
   let pauseAt = BYTES_PER_OFFER;
@@ -85,8 +85,11 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
       yield;
     }
     const byte = bytes[i];
-    if (byte === QUOTE) {
-      for (i++; i < bytes.length && bytes[i] !== QUOTE; i++) if (bytes[i] === BACKSLASH) i++;
+    if (isText) {
+      if (byte === BACKSLASH) i++;
+      else if (byte === QUOTE) isText = false;
+    } else if (byte === QUOTE) {
+      isText = true;
     } else if (byte === 0x5b || byte === 0x7b) { // [ {
       containers++;
       deepest = Math.max(deepest, ++depth);

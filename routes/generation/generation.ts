@@ -3,6 +3,7 @@ import {
   type Constraint,
   type Engine,
   EngineError,
+  finish,
   type GenerateRequest,
   SAMPLING_SETTINGS,
   type SamplingParams,
@@ -15,7 +16,7 @@ import type { z } from "@hono/zod-openapi";
 import type { AskedForm } from "./constraints.ts";
 import { overflowOf } from "../core/context_overflow.ts";
 import { ApiError, queueFull, shuttingDown } from "../core/errors.ts";
-import type { samplingFields } from "../core/fields.ts";
+import { firstWrong, type samplingFields } from "../core/fields.ts";
 import { merge } from "../core/merge.ts";
 import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
@@ -102,7 +103,9 @@ export function checkToken(engine: Engine, id: number, param: string): void {
 
 /** Throws ApiError 400 where an id is outside the vocabulary. */
 export function checkTokens(engine: Engine, ids: readonly number[], param: string): void {
-  checkToken(engine, ids.reduce((most, id) => Math.max(most, id), 0), param);
+  const { vocabSize } = engine.tokenizer;
+  const at = finish(firstWrong(ids, (id) => id < vocabSize));
+  if (at >= 0) checkToken(engine, ids[at], param);
 }
 
 /** Returns the tokens of a prompt given as text or ids. Throws ApiError 400 for invalid ids and for an empty prompt. */

@@ -3,6 +3,7 @@ import {
   type ChatMessage,
   completed,
   isReservedVariable,
+  mapInSlices,
   RESERVED_TEMPLATE_VARIABLES,
 } from "../../engine/mod.ts";
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
@@ -241,7 +242,8 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
  * become tool calls, and calls and results without ids are paired. The template itself handles `developer`.
  */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
-  return completed(messages.map(({ role, content, function_call, tool_calls, reasoning, ...others }) => {
+  const plain = mapInSlices(messages, (message): ChatMessage => {
+    const { role, content, function_call, tool_calls, reasoning, ...others } = message;
     const text = Array.isArray(content) ? content.map(textOf).join("\n") : content ?? null;
     const named = { ...others, reasoning_content: others.reasoning_content ?? reasoning };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
@@ -256,7 +258,8 @@ export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] 
       ...(made.length > 0 ? { tool_calls: made } : {}),
       content: text === null ? null : text.toWellFormed(),
     };
-  }));
+  });
+  return completed(plain);
 }
 
 function textOf({ type, text }: z.output<typeof part>): string {

@@ -23,7 +23,9 @@ export const detokenize = endpoint({
   refusals: MODEL_REFUSALS,
 }, ({ body: { model, tokens }, raw }, { models }) =>
   withModel(models, model, raw, async (engine) => {
-    checkTokens(engine, tokens, "tokens");
-    const content = await paced(() => engine.tokenizer.decode(tokens, { special: true }));
+    const content = await paced(() => {
+      checkTokens(engine, tokens, "tokens");
+      return engine.tokenizer.decode(tokens, { special: true });
+    });
     return { content, prompt: content };
   }));

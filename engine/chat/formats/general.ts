@@ -1,3 +1,4 @@
+import { mapInSlices } from "../../pacing/pauses.ts";
 import type { ChatMessage } from "../../tokenizer/types.ts";
 import { callAsJson, textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
@@ -26,7 +27,7 @@ function inWords(
   tools: readonly CheckedTool[],
   role: "system" | "user",
 ): ChatMessage[] {
-  const told = joinResults(messages.map(callsInWords));
+  const told = joinResults(mapInSlices(messages, callsInWords));
   if (tools.length === 0) return told;
   const [first, ...others] = told;
   const isSystem = first?.role === "system" || first?.role === "developer";
@@ -41,7 +42,7 @@ function inWords(
 }
 
 function instructions(tools: readonly CheckedTool[]): string {
-  const shown = tools.map((tool) => JSON.stringify(toolSpec(tool))).join("\n");
+  const shown = mapInSlices(tools, (tool) => JSON.stringify(toolSpec(tool))).join("\n");
   return `You can call these functions, each described by a JSON object:
 ${shown}
 
