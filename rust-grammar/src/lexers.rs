@@ -8,32 +8,32 @@ use llguidance::TokenParser;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Maximum threads that compute masks at once.
+/// Maximum number of threads that compute masks at the same time, and of shared lexers per grammar.
 pub const MAX_THREADS: usize = 8;
 
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// A lexer, held by a parser that never advances. Copies of the parser share the lexer.
+/// A lexer that answers share. It belongs to a parser that never advances; copies of that parser use the same lexer.
 pub struct Lexer {
     parser: TokenParser,
     retired: AtomicBool,
 }
 
 impl Lexer {
-    /// A parser at the start of an answer.
+    /// Returns a parser that is at the start of an answer and uses this lexer.
     pub fn parser(&self) -> TokenParser {
         self.parser.clone()
     }
 
-    /// Stops sharing the lexer with new answers.
+    /// Stops giving this lexer to new answers. Answers that already use it keep it.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 }
 
-/// The lexers of one grammar that current answers hold. They are freed with the last answer.
+/// The shared lexers of one grammar. Answers keep a lexer alive; it is freed with its last answer.
 #[derive(Default)]
 pub struct Lexers {
     held: Mutex<Vec<Weak<Lexer>>>,
@@ -41,7 +41,8 @@ pub struct Lexers {
 }
 
 impl Lexers {
-    /// The lexer for the next answer. `create` makes a new one if there is none or it is retired.
+    /// Returns the lexer for the next answer. Calls `create` for a new one if this place has none or its lexer is
+    /// retired.
     pub fn next(&self, create: impl FnOnce() -> TokenParser) -> Arc<Lexer> {
         let mut held = self.held.lock().unwrap_or_else(|e| e.into_inner());
         held.resize_with(cores().min(MAX_THREADS), Weak::new);

@@ -1,6 +1,7 @@
-//! Constraints on answers behind C exports. llguidance compiles them and computes which tokens may follow.
+//! C functions that constrain a model's answers to a grammar. llguidance compiles the grammar and computes which tokens
+//! may follow.
 //!
-//! All input is checked, panics are caught in the exports, and no constraint can end the process.
+//! These functions check all input and catch panics, so no grammar can end the process.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod compile;

@@ -1,4 +1,4 @@
-//! The state of one answer.
+//! A matcher follows one answer token by token and tells which tokens its grammar allows next.
 use crate::compile::Grammar;
 use crate::guarded;
 use crate::lexers::Lexer;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 pub struct Matcher {
     parser: TokenParser,
     vocabulary: Arc<Vocabulary>,
-    /// Whether an end token was taken.
+    /// Whether the answer has taken an end token.
     ended: bool,
-    /// Whether a limit was exceeded or an error occurred. No token may follow then.
+    /// Whether the answer exceeded a limit or an error occurred. No token may follow then.
     failed: bool,
     work: Account,
     masks: Account,
-    /// The exceeded work limit, if any.
+    /// The work limit that the answer exceeded, if any.
     too_much: Option<&'static str>,
     shared: Option<Shared>,
 }
@@ -29,7 +29,7 @@ pub struct Matcher {
 struct Shared {
     lexer: Arc<Lexer>,
     grammar: Arc<Grammar>,
-    /// All calls to the parser so far, for a replay.
+    /// All calls to the parser so far. A private lexer replays them if the shared lexer fails.
     asked: Vec<Asked>,
 }
 
@@ -39,22 +39,23 @@ enum Asked {
     Token(TokenId),
 }
 
-/// Parser items between two checks of the clock.
+/// The clock is checked each time the parser has added this number of items.
 const ITEMS: usize = 256;
 
 /// Text that must follow, and the context that is needed to split it into tokens.
 #[derive(Default)]
 pub struct Forced {
-    /// UTF-8, and 0xFF `[id]` for tokens that are not text.
+    /// The forced text as UTF-8. A token that is not text appears as the byte 0xFF, then `[id]`.
     pub bytes: Vec<u8>,
-    /// Places where a token may begin that extends past the text, in bytes from the text's end.
+    /// Distances in bytes from the text's end. At each of these places a token may begin that is longer than the rest
+    /// of the text.
     pub crossings: Vec<u32>,
     /// One bit for each byte that may follow the text.
     pub next: [u8; 32],
 }
 
 impl Matcher {
-    /// For a parser that shares its lexer with no answer.
+    /// Returns a matcher for a parser whose lexer no other answer uses.
     pub(crate) fn new(vocabulary: &Arc<Vocabulary>, parser: TokenParser) -> Self {
         Self {
             parser: vocabulary.with_masks(parser),
@@ -81,8 +82,8 @@ impl Matcher {
         }
     }
 
-    /// A copy that runs ahead of the answer without changing this matcher. None if the answer has its own lexer,
-    /// because a guess must not use up that lexer's limits.
+    /// Returns a copy of this matcher that can run ahead of the answer on guessed tokens. None if the answer has its
+    /// own lexer, because a guess must not use up that lexer's limits.
     pub fn scout(&self) -> Option<Self> {
         self.shared.as_ref()?;
         Some(Self {
@@ -105,7 +106,7 @@ impl Matcher {
         self.failed
     }
 
-    /// The limit that the last token exceeded, and what to do.
+    /// Returns the limit that the last token exceeded and what to do about it; None if it exceeded none.
     pub fn failure(&self) -> Option<&'static str> {
         self.too_much
     }
@@ -130,8 +131,8 @@ impl Matcher {
         .unwrap_or(false)
     }
 
-    /// Whether the answer may end here, and the text that must follow. The text is None while earlier forced text is
-    /// not all taken.
+    /// Returns whether the answer may end here, and the text that must follow. The text is None until the answer has
+    /// taken all text that was forced earlier.
     pub fn look(&mut self) -> (bool, Option<Forced>) {
         if self.failed || self.complete() {
             return (!self.failed, Some(Forced::default()));
@@ -141,7 +142,7 @@ impl Matcher {
             let accepting = matcher.parser.is_accepting();
             let pending = !matcher.parser.parser.currently_forced_bytes().is_empty();
             let forced = (!pending).then(|| matcher.forced_here());
-            // If this exceeds the work limit, the next token fails with a message.
+            // If this call exceeds the answer's work limit, its next token fails with a message.
             matcher.work.charge(watch);
             Ok((accepting, forced))
         });
@@ -170,7 +171,8 @@ impl Matcher {
         }
         match taken {
             Some(false) if self.vocabulary.ends.contains(&token) => {
-                // llguidance takes an end token only if the answer may end, but a grammar may also name one.
+                // A grammar may name an end token as a normal token. llguidance rejects it where the answer may not
+                // end, but the mask allows it.
                 self.ended = self.allows(token);
                 self.ended
             }
@@ -187,9 +189,9 @@ impl Matcher {
         Ok(true)
     }
 
-    /// Whether the token's bytes are allowed here. False for tokens that are not text, and while text is forced.
-    /// Changes nothing. A token may have many bytes that each cost as much as a token, so it checks the clock between
-    /// bytes.
+    /// Whether the token's bytes are allowed here. False for tokens that are not text, and while text is forced. The
+    /// matcher stays as it is. The clock is checked between bytes, because each byte of a long token may cost as much
+    /// as a short token.
     fn walk(&mut self, token: TokenId, watch: Watch) -> bool {
         let bytes = self.parser.token_env.tok_trie().token(token).to_vec();
         if bytes.is_empty()
@@ -246,7 +248,7 @@ impl Matcher {
         let computed = self.attempt(|matcher| {
             let watch = matcher.masks.watch();
             let set = matcher.parser.compute_mask()?;
-            // If this exceeds the work limit, the next token fails with a message.
+            // If this mask exceeds the answer's work limit, the next token fails with a message.
             if !matcher.masks.charge(watch) {
                 matcher.too_much = Some(work::SLOW_MASKS);
             }
@@ -274,7 +276,7 @@ impl Matcher {
         let forced = self.attempt(|matcher| {
             let watch = matcher.work.watch();
             let forced = matcher.forced_here();
-            // If this exceeds the work limit, the next token fails with a message.
+            // If this call exceeds the answer's work limit, its next token fails with a message.
             matcher.work.charge(watch);
             Ok(forced)
         });
@@ -287,7 +289,7 @@ impl Matcher {
             return Forced::default();
         }
         let trie = self.parser.token_env.tok_trie();
-        // A token that is not text separates the text before it from the text behind it.
+        // Tokens never span a token that is not text, so only the text after the last of these counts.
         let text = bytes.iter().rposition(|&b| b == TokTrie::SPECIAL_TOKEN_MARKER).map_or(0, |marker| {
             marker + bytes[marker..].iter().position(|&b| b == b']').map_or(bytes.len() - marker, |end| end + 1)
         });
@@ -311,8 +313,8 @@ impl Matcher {
         Forced { bytes, crossings, next }
     }
 
-    /// Runs `body`; None if the matcher has failed for good. Other answers may have exhausted a shared lexer. The
-    /// matcher then replays its answer on a private lexer.
+    /// Runs `body`; returns None if the matcher has failed for good. If other answers have exhausted a shared lexer,
+    /// the matcher first replays its answer on a private lexer.
     fn attempt<T>(&mut self, body: impl Fn(&mut Self) -> Result<T>) -> Option<T> {
         let result = guarded(|| {
             let result = body(self)?;
@@ -336,7 +338,7 @@ impl Matcher {
         matches!(error, Ok(Some(ParserError::LexerError(_))) | Err(_))
     }
 
-    /// Replays the answer of a matcher with a shared lexer on a private lexer. Returns whether that worked.
+    /// Replays the answer so far on a private lexer instead of the shared one. Returns whether that worked.
     fn go_alone(&mut self) -> bool {
         let Some(Shared { lexer, grammar, asked }) = self.shared.take() else { return false };
         lexer.retire();

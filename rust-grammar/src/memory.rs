@@ -1,4 +1,4 @@
-//! The system's allocator with a counter of each thread's live bytes.
+//! The system's allocator, extended by a counter of the bytes that each thread has allocated.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ pub fn held() -> isize {
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending no longer has a counter.
+    // At a thread's end its counter no longer exists.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 

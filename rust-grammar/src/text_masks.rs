@@ -1,5 +1,5 @@
-//! Masks inside free text, such as a JSON string of bounded length. There all plain characters are equally allowed,
-//! so the number of characters decides about a token.
+//! Computes masks inside free text, such as a JSON string of bounded length. There all plain characters are allowed
+//! alike, so only a plain token's length decides whether it is allowed.
 //!
 //! llguidance checks cheaply whether n plain characters may follow. If fewer may follow, it walks through most of the
 //! vocabulary. This module instead follows the lexer's states character by character while all plain characters lead
@@ -13,40 +13,41 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-/// Plain tokens up to this length have precomputed sets. Longer ones need a walk unless any length may follow.
+/// Sets of plain tokens are precomputed for lengths up to this number of characters. Longer tokens are walked through,
+/// unless a text of any length may follow.
 const MOST: usize = 30;
-/// Maximum characters of plain tokens. Longer tokens always need a walk.
+/// Maximum characters of a token that counts as plain. A longer token is always walked through.
 const LONGEST: usize = 128;
 /// Work limit for comparing a lexer state with a text; llguidance uses the same.
 const BUDGET: u64 = 1000;
-/// Indices into `slices`.
+/// Indices of the texts that `slices` returns.
 const COUNTED: usize = 1;
 const WHOLE: usize = 2;
 const ANY: usize = 3;
 
-/// Texts that llguidance compares lexer states with: white space, and plain text of three lengths.
+/// Returns the texts that llguidance compares lexer states with: white space, and plain text of three maximum lengths.
 pub fn slices() -> [String; 4] {
     let plain = |count: String| format!(r#"[^"\\\x00-\x1F\x7F]{count}"#);
     let up_to = |count: usize| plain(format!("{{1,{count}}}"));
     [r"[\x20\x0A\x0D\x09]+".into(), up_to(MOST), up_to(LONGEST), plain("+".into())]
 }
 
-/// Whether a character stands for itself in a JSON string.
+/// Whether a JSON string contains the character as it is, without an escape.
 fn is_plain(c: char) -> bool {
     !c.is_ascii_control() && c != '"' && c != '\\'
 }
 
-/// The first byte of a token that is not a plain ASCII character, if at most `MOST` plain ones precede it.
+/// Returns a token's first byte that is not a plain ASCII character, if at most `MOST` plain characters precede it.
 fn first_other(token: &[u8]) -> Option<u8> {
     token.iter().take(MOST + 1).copied().find(|&byte| !(byte.is_ascii() && is_plain(byte.into())))
 }
 
-/// Number of plain characters in a token; the last may be incomplete. None if the token is empty or has other
-/// characters.
+/// Returns the number of plain characters in a token; the last may be incomplete. None if the token is empty or has
+/// other characters.
 fn plain_length(token: &[u8]) -> Option<usize> {
     let (text, cut) = match str::from_utf8(token) {
         Ok(text) => (text, 0),
-        // Bytes of an incomplete character: every completion may be plain.
+        // The token ends inside a character, and every completion of it may be plain.
         Err(e) if e.error_len().is_none() => (str::from_utf8(&token[..e.valid_up_to()]).ok()?, 1),
         Err(_) => return None,
     };
@@ -54,7 +55,7 @@ fn plain_length(token: &[u8]) -> Option<usize> {
     (length > 0 && text.chars().all(is_plain)).then_some(length)
 }
 
-/// UTF-8 sequences of plain characters beyond ASCII: first bytes, and the bytes that follow them.
+/// UTF-8 sequences of plain characters beyond ASCII: the first byte's range, and the ranges of the bytes after it.
 const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
     const TAIL: RangeInclusive<u8> = 0x80..=0xbf;
     [
@@ -71,9 +72,9 @@ const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
 
 /// A vocabulary's tokens, grouped by their plain characters.
 pub struct TextTokens {
-    /// At index n: the tokens of at most n plain characters and no others. The last set has no limit on the number.
+    /// Set n has the tokens of at most n plain characters and no others. The last set has plain tokens of any length.
     up_to: Vec<SimpleVob>,
-    /// Tokens of more than `MOST` plain characters and no others.
+    /// Plain tokens of more than `MOST` characters.
     longer: TokTrie,
     /// Tokens that are not plain.
     others: TokTrie,
@@ -119,25 +120,25 @@ enum Next {
     State(StateID),
     /// No plain character is allowed, and the lexeme may not end here.
     Nowhere,
-    /// It depends on the character.
+    /// The next state depends on the character.
     Mixed,
 }
 
 /// The ASCII characters that a lexer state allows.
 #[derive(Clone, Copy)]
 struct Ascii {
-    /// After a plain character.
+    /// The lexer state after a plain character.
     next: Next,
     no_control: bool,
     no_quote: bool,
 }
 
-/// The tokens that are not plain and may follow.
+/// Which of the tokens that are not plain must be tried one by one. The lexer rejects the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// No token whose `first_other` is a control character or a quote.
+    /// All tokens except those whose `first_other` is a control character or a quote.
     NoQuotes,
-    /// No token whose `first_other` is a control character.
+    /// All tokens except those whose `first_other` is a control character.
     NoControls,
     Any,
 }
@@ -163,7 +164,8 @@ impl TextMasks {
         Self { tokens, slices, known: Mutex::default(), ascii: Mutex::default() }
     }
 
-    /// The number of plain characters that may follow the lexer's state. None if it depends on the characters.
+    /// Returns the number of plain characters that may follow the lexer's state. None if this number depends on the
+    /// characters.
     fn reach(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
         let state = rec.lexer_state();
         if rec.lexer_mut().subsume_possible(state) {
@@ -176,7 +178,7 @@ impl TextMasks {
         self.count(rec)
     }
 
-    /// Follows the lexer's states until no plain character is allowed.
+    /// Counts the plain characters that may follow: follows the lexer's states until it rejects all plain characters.
     fn count(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         let mut state = rec.lexer_state();
@@ -191,7 +193,8 @@ impl TextMasks {
         Some(Reach::MoreThanCounted)
     }
 
-    /// Follows the lexer's states over the places where a `first_other` can be.
+    /// Finds which tokens that are not plain must be tried one by one: checks the lexer's states at each place where a
+    /// `first_other` can be.
     fn others(&self, rec: &mut ParserRecognizer) -> Others {
         let mut known = self.ascii.lock().unwrap_or_else(|e| e.into_inner());
         let mut state = rec.lexer_state();
@@ -276,7 +279,7 @@ fn next(rec: &mut ParserRecognizer, state: StateID) -> Next {
         for bytes in rest {
             states.sort_unstable_by_key(StateID::as_u32);
             states.dedup();
-            // The parser, not the lexer, leaves a lexeme that ends inside a character.
+            // If a lexeme ends inside a character, the parser decides what may follow, not the lexer.
             if states.iter().any(StateID::has_lowest_match) {
                 return Next::Mixed;
             }

@@ -6,12 +6,12 @@ use toktrie::{INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, 
 
 use std::sync::Arc;
 
-/// The trie's nodes have 10 bits for the depth and 22 bits for the number of nodes below.
+/// llguidance stores a node's depth in 10 bits and the number of nodes below it in 22 bits.
 const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_TOKENS: usize = 1 << 20;
 const MAX_BYTES: usize = (1 << 22) - 1;
 
-/// The trie alone. The tokenizer on the other side of the FFI splits text into tokens.
+/// The trie, without a tokenizer: the engine splits text into tokens on its side of the FFI.
 struct Trie(TokTrie);
 
 impl TokenizerEnv for Trie {
@@ -23,7 +23,7 @@ impl TokenizerEnv for Trie {
         self.0.greedy_tokenize(bytes)
     }
 
-    /// llguidance must not force tokens by itself, because it would split text greedily.
+    /// Returns false, so that llguidance forces no tokens by itself. It would split the text greedily.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
@@ -37,7 +37,8 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// `words` has each token's bytes, empty if the token is not text. `ends` are the tokens that end an answer.
+    /// Builds a vocabulary. `words` has each token's bytes, which are empty if the token is not text. `ends` are the
+    /// tokens that end an answer.
     ///
     /// # Errors
     /// There are too many tokens, or a token is too long.
@@ -51,7 +52,8 @@ impl Vocabulary {
             if length > MAX_TOKEN_BYTES {
                 bail!("Token {token} must have at most {MAX_TOKEN_BYTES} bytes (got {length})");
             }
-            // Not text: only its id can reach it, no byte can, because UTF-8 never contains 0xFF.
+            // The token is not text, so no bytes may lead to it. It gets a name that begins with 0xFF, which UTF-8
+            // never contains.
             if word.is_empty() || word[0] == TokTrie::SPECIAL_TOKEN_MARKER || ends.contains(&(token as TokenId)) {
                 *word = format!("\u{0}[{token}]").into_bytes();
                 word[0] = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -75,18 +77,18 @@ impl Vocabulary {
         Ok(Self { factory, text, size, ends: ends.to_vec() })
     }
 
-    /// Computes masks for parsers that share a lexer, and caches the lexer's states.
+    /// Returns a new cache of lexer states that computes masks for parsers with the same lexer.
     pub(crate) fn masks(&self) -> Arc<TextMasks> {
         Arc::new(TextMasks::new(Arc::clone(&self.text), self.factory.slicer()))
     }
 
-    /// Makes the parser, and the copies that share its lexer, compute masks this way.
+    /// Lets the parser, and its copies with the same lexer, compute their masks with `TextMasks`.
     pub(crate) fn with_masks(&self, mut parser: TokenParser) -> TokenParser {
         parser.bias_computer = self.masks();
         parser
     }
 
-    /// Bytes of a mask: one bit per token, padded to 32-bit words.
+    /// Size of a mask in bytes: one bit per token, padded to 32-bit words.
     pub(crate) fn mask_bytes(&self) -> usize {
         4 * self.size.div_ceil(32)
     }

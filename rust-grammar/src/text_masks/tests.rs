@@ -3,7 +3,7 @@ use crate::vocabulary::Vocabulary;
 use llguidance::TokenParser;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 
-/// The reference: tries every token, byte by byte.
+/// The reference for `TextMasks`: tries every token of the vocabulary, byte by byte.
 struct Walk(TokTrie);
 
 impl BiasComputer for Walk {
@@ -18,8 +18,8 @@ impl BiasComputer for Walk {
     }
 }
 
-/// Single bytes, and tokens of up to 40 characters: plain text, incomplete characters, quotes, escapes and line
-/// breaks.
+/// Returns a vocabulary of all single bytes and of tokens of up to 40 characters. They contain plain text, incomplete
+/// characters, quotes, escapes and line breaks.
 fn vocabulary(random: &mut impl FnMut(usize) -> usize) -> Vocabulary {
     let characters: Vec<&str> = "a b c d e f x y 0 1 é ß Я 中 日 \u{800} \u{d7ff} \u{e000} 👍 \u{10ffff} \u{7f} \u{80}"
         .split(' ')
