@@ -1,5 +1,5 @@
-//! With the feature `this-cpu`, chooses the one instruction set to compile beside scalar code. It is the best that
-//! this machine has, or the one named by COMPY_BUILD_ISA.
+//! With the feature `this-cpu`, the library has code for one instruction set beside scalar code. This script chooses
+//! that set: COMPY_BUILD_ISA, or the best set that this machine's CPU has.
 include!("src/simd/tokens.rs");
 
 #[cfg(target_arch = "aarch64")]
@@ -9,7 +9,7 @@ use std::arch::is_x86_feature_detected as has;
 
 macro_rules! tokens {
     ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
-        /// The instruction sets of this architecture, best first, and whether this CPU has them.
+        /// Returns the instruction sets of this architecture, best first, and whether this CPU has each of them.
         fn sets() -> Vec<(&'static str, bool)> {
             vec![$($(#[$cfg])* ($name, true $(&& has!($feature))*),)*]
         }

@@ -4,18 +4,18 @@ use crate::error::Result;
 use crate::program::Program;
 use crate::words::Words;
 
-/// One part of a copy.
+/// One part of a copy of the cache: a KV block or a slot of recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A block of the KV cache with tokens of a group of layers: its keys, then its values. Each is `bytes` long and
-    /// starts at byte `at`.
+    /// A KV block of a group of layers: its keys, then its values. Both are `bytes` long and start at byte `at` of
+    /// their memory.
     Kv { at: usize, bytes: usize },
-    /// A slot of recurrent state, from byte `at` on.
+    /// A slot of recurrent state, which starts at byte `at`.
     State { at: usize, bytes: usize },
 }
 
 impl Part {
-    /// Bytes that the copy takes.
+    /// Returns the number of bytes that this part takes in a copy.
     pub fn len(&self) -> usize {
         match *self {
             Self::Kv { bytes, .. } => 2 * bytes,
@@ -60,7 +60,7 @@ pub fn decode<'a>(message: &'a [u8], p: &Program) -> Result<(Vec<Part>, &'a [u8]
     Ok((parts, &message[8 + 4 * named.len()..]))
 }
 
-/// Bytes of all parts together; usize::MAX on overflow.
+/// Returns the total bytes of all parts; usize::MAX on overflow.
 pub fn total(parts: &[Part]) -> usize {
     parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
 }

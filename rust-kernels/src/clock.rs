@@ -8,18 +8,18 @@ mod host {
 
     #[link(wasm_import_module = "host")]
     unsafe extern "C" {
-        /// Milliseconds since an arbitrary moment.
+        /// Returns milliseconds since an arbitrary but fixed moment.
         #[link_name = "now"]
         fn host_now() -> f64;
     }
 
-    /// As `std::time::Instant`.
+    /// Stands for `std::time::Instant`, in the host's milliseconds.
     #[derive(Clone, Copy)]
     pub struct Instant(f64);
 
     impl Instant {
         pub fn now() -> Self {
-            // SAFETY: the host's function has no conditions.
+            // SAFETY: the host's function takes no arguments and has no requirements.
             Self(unsafe { host_now() })
         }
 

@@ -1,9 +1,9 @@
-//! The number of cores to compute on.
+//! Counts the cores to compute on.
 use std::collections::HashSet;
 
-/// Physical cores that this process may run on, or fewer if a control group allows less. At least 1. Threads on one
-/// core share its arithmetic units and caches: a second thread adds no speed, and all threads wait for the slowest.
-/// If the system does not report which processors share a core, all of them count.
+/// Returns the number of physical cores that this process may run on, or fewer if a control group allows less. At least
+/// 1. Two threads of one core share its arithmetic units and caches: the second adds no speed, and all threads wait for
+/// the slowest. If the system does not report which processors share a core, every processor counts.
 pub fn physical() -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let processors = allowed();
@@ -14,10 +14,10 @@ pub fn physical() -> usize {
     }
 }
 
-/// Processors that this process may run on; empty if unknown.
+/// Returns the processors that this process may run on; empty if unknown.
 #[cfg(target_os = "linux")]
 fn allowed() -> Vec<usize> {
-    // SAFETY: the set is as large as stated; all zeros are an empty set.
+    // SAFETY: the call gets the set's true size; a set of all zeros is empty.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
@@ -32,7 +32,7 @@ fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// The processors of this processor's core, in Linux's list format.
+/// Returns the processors that share a core with processor `cpu`, in Linux's list format.
 fn siblings(cpu: usize) -> Option<String> {
     std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
 }

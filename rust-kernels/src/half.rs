@@ -1,6 +1,6 @@
 //! Sixteen-bit floats and eight-bit exponents in plain Rust: the reference for the vector conversions.
 
-/// IEEE binary16 to f32, exactly.
+/// Converts an IEEE binary16 number to f32, exactly.
 #[inline]
 pub fn f16_to_f32(h: u16) -> f32 {
     let (sign, exponent, mantissa) = (u32::from(h & 0x8000) << 16, u32::from(h >> 10) & 31, u32::from(h & 0x3ff));
@@ -11,7 +11,7 @@ pub fn f16_to_f32(h: u16) -> f32 {
     }
 }
 
-/// f32 to IEEE binary16, ties to even, overflow to infinity.
+/// Rounds an f32 to IEEE binary16. Ties go to even, overflow to infinity.
 #[inline]
 pub fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -23,7 +23,7 @@ pub fn f32_to_f16(x: f32) -> u16 {
         return sign | 0x7c00; // 65536 or more
     }
     if magnitude < 0x3880_0000 {
-        // Below 2^-14: adding 0.5 lets the float unit round the subnormal.
+        // Below 2^-14 the result is subnormal. Adding 0.5 makes the float unit round it.
         let shifted = f32::from_bits(magnitude) + 0.5;
         return sign | (shifted.to_bits() - 0x3f00_0000) as u16;
     }
@@ -36,14 +36,14 @@ pub fn bf16_to_f32(h: u16) -> f32 {
     f32::from_bits(u32::from(h) << 16)
 }
 
-/// 2^(e - 128), exactly: half of the E8M0 value, because MXFP4's code table is doubled.
+/// Returns 2^(e - 128), exactly. This is half of the E8M0 value, because MXFP4's code table is doubled.
 #[inline]
 pub fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 })
 }
 
-/// Half of the unsigned E4M3 value, exactly, because NVFP4's code table is doubled; e < 128. The largest is 240: a
-/// number too.
+/// Returns half of the unsigned E4M3 value, exactly, because NVFP4's code table is doubled. e is below 128. The largest
+/// result is 240, because E4M3's largest exponent is a number too.
 #[inline]
 pub fn e4m3_half(e: u8) -> f32 {
     let (exponent, fraction) = (u32::from(e >> 3), u32::from(e & 7));

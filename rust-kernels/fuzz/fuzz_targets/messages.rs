@@ -1,10 +1,11 @@
-//! Any bytes as a plan and steps must be rejected or run: `cargo +nightly fuzz run messages` (docs/CONTRIBUTING.md).
+//! Fuzz target: any bytes as a plan and steps must be rejected with a message or run: `cargo +nightly fuzz run
+//! messages` (docs/CONTRIBUTING.md).
 //!
-//! An input is a list of messages, each behind its length in bytes (u32): a plan, then steps.
+//! An input is a list of messages: a plan, then steps. The length in bytes (u32) precedes each message.
 #![no_main]
 
 #[path = "../../tests/program/model.rs"]
-#[allow(dead_code)] // the tests use more of it
+#[allow(dead_code)] // the tests use the parts that this target does not
 mod model;
 
 use compy::simd::Isa;
@@ -14,7 +15,7 @@ use std::sync::OnceLock;
 
 const OUTPUT: usize = 1 << 16;
 
-/// A model with the best instruction set, and one with the scalar set.
+/// Returns a model with the best instruction set of this CPU, and one with the scalar set.
 fn models() -> &'static [Model; 2] {
     static MODELS: OnceLock<[Model; 2]> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -23,7 +24,7 @@ fn models() -> &'static [Model; 2] {
     })
 }
 
-/// Splits off the first message.
+/// Splits the first message off `data`. Returns None if `data` is too short.
 fn message<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let (message, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

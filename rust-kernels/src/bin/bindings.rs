@@ -1,4 +1,4 @@
-//! Prints TypeScript's view of the kernels: `bindings` prints ffi/bindings.ts, `formats` engine/gguf/formats.ts.
+//! Prints generated TypeScript: `bindings` prints ffi/bindings.ts, `formats` prints engine/gguf/formats.ts.
 use compy::ffi::{ABI_VERSION, EXPORTS};
 use compy::formats::FORMATS;
 

@@ -1,11 +1,11 @@
-//! Recurrent state: each sequence has a slot for its layers without a KV cache.
+//! Gives an op the recurrent state of a sequence. Each sequence has a slot for its layers without a KV cache.
 use super::Run;
 use crate::step::Sequence;
 use std::ops::Range;
 
 impl Run<'_> {
-    /// Runs `work` over the sequence's tokens, on `len` floats of its state, `offset` floats into its slot. Copies
-    /// the state to the slots that the step saves.
+    /// Runs `work` on the sequence's tokens and on `len` floats of its state, which start `offset` floats into its
+    /// slot. Then copies these floats to each slot in which the step saves the state.
     pub fn carry(&self, sequence: &Sequence, offset: usize, len: usize, work: impl Fn(Range<usize>, *mut f32)) {
         let state = sequence.state.as_ref().expect("checked when the step was decoded");
         let slot_floats = self.p.recurrent.slot_floats;
@@ -22,7 +22,7 @@ impl Run<'_> {
         let mut done = 0;
         for save in &state.saves {
             work(done..save.after, own);
-            // SAFETY: as above.
+            // SAFETY: step decoding checked the slots, as above: no sequence writes a slot that another one uses.
             unsafe { at(save.slot).copy_from_nonoverlapping(own, len) };
             done = save.after;
         }

@@ -1,4 +1,4 @@
-//! A running step.
+//! A running step: what ops need to find their operands.
 use super::Executor;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::norm::Outputs;
@@ -11,7 +11,7 @@ use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::sync::atomic::AtomicBool;
 
-/// A running step, as every thread sees it. It finds the operands that ops name by index.
+/// A running step, as every thread sees it. Ops name their operands by index; `Run` returns the addresses.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(super) e: &'a Executor,
@@ -19,9 +19,9 @@ pub struct Run<'a> {
     pub(super) weights: &'a Weights,
     pub isa: Isa,
     pub step: &'a Step,
-    /// Groups of the step's sequences, for each group of layers in the KV cache.
+    /// For each group of layers in the KV cache: the groups of sequences that share blocks.
     pub groups: &'a [Vec<Group>],
-    /// The rows that this thread keeps a copy of, and their address.
+    /// The layout and address of this thread's own copy of an op's result, if the op is repeated by every thread.
     pub(super) own: Option<(OwnRow, *mut u8)>,
     pub(super) masks: &'a Masks,
     pub(super) stop: &'a AtomicBool,
@@ -29,7 +29,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Rows of the step.
+    /// Number of rows (tokens) of the step.
     pub fn tokens(&self) -> usize {
         self.step.tokens.len()
     }
@@ -47,23 +47,23 @@ impl Run<'_> {
         }
     }
 
-    /// Number of rows of an op's operand or result.
+    /// Returns the number of rows of an op's operand or result in any form: floats or quantized.
     pub fn rows_of_any(&self, out: Out) -> usize {
         self.rows_of(out.forms().next().expect("checked at decode"))
     }
 
-    /// The address of a buffer.
+    /// Returns the address of a buffer, or of this thread's own copy of it.
     fn base(&self, index: usize) -> *mut u8 {
         let own = self.own.and_then(|(row, base)| Some(base.wrapping_add(row.place(index)?)));
         own.unwrap_or_else(|| self.e.arena.at(self.p.buffers[index].offset))
     }
 
-    /// Row `row` of a float buffer.
+    /// Returns the address of row `row` of a float buffer.
     pub fn float(&self, index: usize, row: usize) -> *mut f32 {
         self.base(index).wrapping_add(4 * row * self.stride(index)).cast()
     }
 
-    /// Floats between two rows of a float buffer.
+    /// Returns the number of floats between two rows of a float buffer.
     pub fn stride(&self, index: usize) -> usize {
         self.p.buffers[index].stride()
     }
@@ -106,12 +106,12 @@ impl Run<'_> {
         self.weights.vector(index, len).expect("checked at decode").as_ptr()
     }
 
-    /// A vector, or null if the op has none.
+    /// Returns the address of a vector's floats, or null if the op has no vector.
     pub fn vector_or_null(&self, index: Option<usize>, len: usize) -> *const f32 {
         index.map_or(std::ptr::null(), |index| self.vector(index, len))
     }
 
-    /// Decodes a row of a matrix to floats.
+    /// Decodes row `row` of a matrix to floats at `out`.
     ///
     /// # Safety
     /// `row` is below the matrix's rows, `out` has room for its columns.
@@ -121,18 +121,18 @@ impl Run<'_> {
         unsafe { m.format.row(self.isa, m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
     }
 
-    /// A layer's keys and values in a block.
+    /// Returns the addresses of a layer's keys and of its values in a block.
     pub fn kv_block(&self, layer: usize, block: usize) -> [*mut u8; 2] {
         let at = block * self.p.kv.block_bytes + self.p.kv.layers[layer].offset;
         [self.e.keys.at(at), self.e.values.at(at)]
     }
 
-    /// Waits for a mask of the step; None if the step must stop.
+    /// Waits for mask `index` of the step. Returns None if the step must stop.
     pub fn mask(&self, index: usize) -> Option<Mask> {
         self.masks.wait(index, self.stop)
     }
 
-    /// Writes a word of the step's answers.
+    /// Writes word `at` of the step's output.
     ///
     /// # Safety
     /// `at` is below `step.output_words`, and no other thread writes this word.

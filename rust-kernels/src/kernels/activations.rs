@@ -3,7 +3,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::simd::{Simd, exp};
 
-/// The activation of a feed-forward layer. The order is that of the codes in engine/plan/operands.ts.
+/// The activation of a feed-forward layer. The variants have the order of the codes in engine/plan/operands.ts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     Silu,
@@ -64,7 +64,7 @@ impl Function for Silu {
 }
 
 impl Function for Gelu {
-    /// x / 2 * (1 + tanh(z)) = x * sigmoid(2 z) with z = sqrt(2 / pi) (x + 0.044715 x^3).
+    /// GELU with tanh: x / 2 * (1 + tanh(z)) = x * sigmoid(2 z) with z = sqrt(2 / pi) (x + 0.044715 x^3).
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         const TWICE: f32 = -1.595_769; // -2 sqrt(2 / pi)
@@ -74,7 +74,7 @@ impl Function for Gelu {
 }
 
 impl Function for GeluErf {
-    /// x * (1 + erf(x / sqrt(2))) / 2 = max(x, 0) - |x| * erfc(|x| / sqrt(2)) / 2.
+    /// GELU with erf: x * (1 + erf(x / sqrt(2))) / 2 = max(x, 0) - |x| * erfc(|x| / sqrt(2)) / 2.
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         let size = s.abs(x);
@@ -92,7 +92,7 @@ impl Function for SquaredRelu {
 }
 
 impl Function for Tanh {
-    /// 1 - 2 / (1 + e^2x). NaN stays NaN.
+    /// tanh(x) = 1 - 2 / (1 + e^2x). NaN stays NaN.
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         let one = s.splat(1.0);
@@ -102,7 +102,7 @@ impl Function for Tanh {
     }
 }
 
-/// gpt-oss's gated activation. NaN stays NaN.
+/// gpt-oss's gated activation of `gate` and `up`, as at `Activation::SwigluOai`. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn swiglu_oai<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
     const LIMIT: f32 = 7.0;

@@ -1,7 +1,7 @@
 //! Dot products of floats.
 use crate::simd::{Kernel, Simd};
 
-/// The sum of a[i] * b[i].
+/// Returns the dot product of `a` and `b`: the sum of a[i] * b[i].
 ///
 /// # Safety
 /// `a` and `b` hold `n` floats, a multiple of LANES.
@@ -16,7 +16,7 @@ pub unsafe fn dot<S: Simd>(s: S, a: *const f32, b: *const f32, n: usize) -> f32 
     }
 }
 
-/// `dot` as a kernel.
+/// The dot product `dot` as a kernel.
 ///
 /// # Safety
 /// As `dot`.

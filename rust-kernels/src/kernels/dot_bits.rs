@@ -1,8 +1,9 @@
-//! The dot products of `Simd` by a format's code width.
+//! Calls the dot products of `Simd` with the code width of a format.
 use crate::formats::BlockFormat;
 use crate::simd::{Ahead, Pace, Simd};
 
-/// Calls the methods with the format's width, because a const generic cannot name an associated constant.
+/// Passes the format's code width to `Simd`'s dot products. The methods list the widths, because a const generic cannot
+/// name an associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
     unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(

@@ -1,6 +1,6 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
-//! As in `gemm`, a row is summed in one order, column after column, for every tile.
+//! Each result is the sum over the columns in order, whatever the tile. So it does not depend on the other tokens.
 use super::gemm::{Gemm, after, finish_rows, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
 use crate::simd::{Kernel, Simd};
@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// f32 rows of x, `stride` floats apart.
+/// The rows of x as f32, `stride` floats apart.
 #[derive(Clone, Copy)]
 pub struct FloatRows {
     pub base: *mut f32,
@@ -16,37 +16,38 @@ pub struct FloatRows {
 }
 
 impl FloatRows {
-    /// Element k of row t. Safety: it is within the matrix.
+    /// Returns the address of element k of row t. Safety: the element is within the matrix.
     #[inline(always)]
     unsafe fn at(&self, t: usize, k: usize) -> *const f32 {
         unsafe { self.base.add(t * self.stride + k) }
     }
 }
 
-/// Maximum panels of a register tile, and lanes of a vector.
+/// Maximum panels in a register tile, and maximum lanes of a vector.
 const PANELS: usize = 4;
 const LANES: usize = 16;
-/// Columns that are widened at once if many tokens share them. With `PANELS` panels they fill half of a first-level
-/// cache.
+/// With many tokens, this number of columns is converted to f32 at once. With `PANELS` panels they fill half of a
+/// first-level cache.
 const UNIT: usize = 64;
-/// Number of tokens from which widening columns once for all tokens is faster.
+/// From this number of tokens on, it is faster to convert columns to f32 once for all tokens.
 pub const WIDE_TOKENS: usize = 13;
-/// Fewer tokens wait for memory, whether or not panels share a register tile.
+/// Tokens in a register tile. Fewer tokens wait for memory, whether or not several panels share a register tile.
 pub const TILE_TOKENS: usize = 4;
-/// Number of tokens from which an incomplete register tile of TILE_TOKENS is faster than one token at a time.
+/// From this number of tokens on, an incomplete register tile of TILE_TOKENS is faster than one token at a time.
 const FULL_FROM: usize = 3;
-/// Panels of a register tile for few tokens.
+/// Number of panels in a register tile for few tokens.
 pub const THIN_PANELS: usize = 4;
-/// Prefetch distance in a panel. The hardware prefetcher stops at each page.
+/// How many bytes ahead a panel is prefetched, because the hardware prefetcher stops at each page.
 const PREFETCH_BYTES: usize = 2048;
-/// Tokens per chunk of sums. Their columns of a unit stay in a first-level cache beside the unit.
+/// Number of tokens whose sums are computed together. Their columns of a unit stay in a first-level cache beside the
+/// unit.
 const CHUNK: usize = 48;
 
-/// Columns of some panels as floats: [column][panel], LANES rows in the lanes.
+/// A unit of columns of some panels, converted to f32: [column][panel], with LANES rows in the lanes.
 #[repr(C, align(64))]
 struct Unit([[f32; PANELS * LANES]; UNIT]);
 
-/// Sums of a chunk: [token][panel], LANES rows in the lanes.
+/// The sums of a chunk of tokens: [token][panel], with LANES rows in the lanes.
 #[repr(C, align(64))]
 struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
@@ -73,7 +74,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
             let mut p = 0;
             while p < panels {
                 let (unit, sums) = (unit.as_mut_ptr(), sums.as_mut_ptr());
-                // SAFETY: panels p.. and the rows are within `args`; no other call uses the memory.
+                // SAFETY: the panels from p on and the rows are within `args`; no other call uses `unit` and `sums`.
                 p += unsafe {
                     match (panels - p, rows.len() < WIDE_TOKENS) {
                         // If a vector takes two registers, the sums of several tokens and panels do not fit in
@@ -96,7 +97,7 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
     }
 }
 
-/// P panels from panel p times few rows of x, widened in registers; returns P.
+/// Multiplies P panels, from panel p on, by few rows of x. Converts the weights to f32 in registers. Returns P.
 #[inline(always)]
 unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
     s: S,
@@ -107,7 +108,7 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
 ) -> usize {
     let mut t = rows.start;
     while t < rows.end {
-        // SAFETY: the rows are within x.
+        // SAFETY: `rows` are rows of x.
         t += unsafe {
             match rows.end - t {
                 FULL_FROM.. => thin_tile::<S, F, P, TILE_TOKENS>(s, args, x, p, t..rows.end),
@@ -118,8 +119,8 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
     P
 }
 
-/// P panels times the first N of some rows of x, or all if there are fewer; returns their number. An incomplete tile
-/// repeats the last row.
+/// Multiplies P panels by the first N of some rows of x, or by all if there are fewer. Returns the number of rows. An
+/// incomplete tile repeats the last row.
 #[inline(always)]
 unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     s: S,
@@ -157,7 +158,8 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     n
 }
 
-/// P panels from panel p times rows of x. Each unit of columns is widened once and used for all rows. Returns P.
+/// Multiplies P panels, from panel p on, by rows of x. Converts each unit of columns to f32 once and uses it for all
+/// rows. Returns P.
 #[inline(always)]
 unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
     s: S,
@@ -200,15 +202,15 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
     P
 }
 
-/// Columns of panels as floats, in vectors of LANES. `column` and `panel` are the floats to the next column and
-/// panel.
+/// Columns of panels as f32, in vectors of LANES. `column` and `panel` are the numbers of floats to the next column and
+/// to the next panel.
 struct Floats {
     base: *const f32,
     column: usize,
     panel: usize,
 }
 
-/// Columns of P panels as floats: F32 in place, other formats in `unit`.
+/// Returns some columns of P panels as f32. F32 weights stay in place, other formats are converted into `unit`.
 #[inline(always)]
 unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     s: S,
@@ -232,8 +234,8 @@ unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     Floats { base: unit, column: P * S::LANES, panel: S::LANES }
 }
 
-/// The register tile: P panels times N rows of x from row t, for the columns from `start` on. Adds to `sums`, or
-/// overwrites them at column 0. Returns N.
+/// Multiplies P panels by N rows of x, from row t on, in one register tile. Covers the columns from `start` on. Adds to
+/// `sums`, or overwrites them at column 0. Returns N.
 #[inline(always)]
 unsafe fn tile<S: Simd, const P: usize, const N: usize>(
     s: S,

@@ -1,8 +1,8 @@
-//! y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into
+//! Computes y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into
 //! registers for few tokens. `wide_gemm` decodes them into the first-level cache for many tokens.
 //!
-//! A row of y is summed in one float order for every tile, so a result does not depend on its batch. Per group of
-//! columns with a common scale, acc += x.scale * (scale * float(sum of code products)).
+//! Every tile sums a row of y in the same order, so a result does not depend on its batch. For each group of columns
+//! with a common scale, acc += x.scale * (scale * float(sum of code products)).
 #[cfg(target_arch = "x86_64")]
 use super::amx_gemm::{self, AmxGemm};
 #[cfg(target_arch = "aarch64")]
@@ -18,18 +18,18 @@ use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The last step of a matrix product.
+/// What a matrix product does with its sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     Store,
-    /// Adds the sums times this factor to the output: a residual connection.
+    /// Adds the sums times this factor to the output, as for a residual connection.
     Add(f32),
 }
 
-/// Some panels of W times rows of x.
+/// The operands of a matrix product: some panels of W times some rows of x.
 #[derive(Clone, Copy)]
 pub struct Gemm {
-    /// The first panel to compute.
+    /// Address of the first panel to compute.
     pub panels: *const u8,
     pub panel_bytes: usize,
     /// Rows of W to compute; the last panel may be partial.
@@ -38,7 +38,7 @@ pub struct Gemm {
     /// Rows of x to compute. `from` is a multiple of x's tile.
     pub from: usize,
     pub to: usize,
-    /// Element (from, first row): [to - from][ldo].
+    /// Output: [to - from][ldo] floats, from row `from` of x and the first row of W on.
     pub out: *mut f32,
     pub ldo: usize,
     /// One float per row of W, or null.
@@ -46,13 +46,14 @@ pub struct Gemm {
     pub epilogue: Epilogue,
 }
 
-/// Floats of scratch that `Prepare` fills for m rows.
+/// Returns the number of floats that `Prepare` writes for m rows.
 pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
     m.next_multiple_of(widest) * (columns / BLOCK) * 2
 }
 
-/// Precomputes the correction for a format's offset or min, for each row and block of x. The layout follows the tiles
-/// of x: [tile][block][part][T]. Values are BIAS's bits - OFFSET * sum as i32, or scale * sum as f32 with HAS_MIN.
+/// Precomputes the correction for a format's offset or min, for each row and block of x. Their layout follows the tiles
+/// of x: [tile][block][part][T]. A correction is BIAS's bits - OFFSET * sum as i32. With HAS_MIN it is scale * sum as
+/// f32.
 ///
 /// # Safety
 /// `x` holds m rows; `corrections` has `corrections_len` floats.
@@ -74,7 +75,7 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
         let parts = parts::<F>();
         for tile in 0..m.div_ceil(t) {
             for b in 0..blocks {
-                // SAFETY: the tile and the block are within x, and the target was sized for them.
+                // SAFETY: the tile and the block are within x, and `corrections` was sized for them.
                 unsafe {
                     let (meta, to) = (x.meta(tile, b, 0), corrections.add((tile * blocks + b) * parts * t));
                     let sums = meta.add(t).cast::<i32>();
@@ -86,8 +87,8 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
                             if F::HAS_MIN {
                                 *at = *meta.add(slot) * value as f32;
                             } else {
-                                // A plan may read a buffer that was never quantized. The result is then arbitrary,
-                                // but must not panic.
+                                // A plan may read a buffer that was never quantized. Its result is then arbitrary, but
+                                // the kernel must not panic.
                                 at.cast::<i32>().write(BIAS_BITS.wrapping_sub(offset.wrapping_mul(value)));
                             }
                         }
@@ -143,19 +144,20 @@ impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
     }
 }
 
-/// Number of tokens from which `wide_gemm`, or a set's replacement for it, computes the panels.
+/// Returns the number of tokens from which `wide_gemm`, or an instruction set's replacement for it, computes the
+/// panels.
 pub fn wide_tokens(isa: Isa, decoding: Decoding) -> usize {
     match (isa, decoding) {
-        // With the codes of three panels and of the next ones, this cache has room for few tokens' activations and
-        // sums.
+        // A 48 KB first-level cache holds the codes of three panels and of the next three, but the activations and sums
+        // of few tokens.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512Vnni(_), Decoding::None) if x86::has_large_l1() => 11,
         _ => isa.wide_tokens(decoding == Decoding::Slow),
     }
 }
 
-/// A product takes a multiple of this number of tokens as fast as slightly fewer. The next token costs more than its
-/// share.
+/// Returns a number of tokens whose multiples are efficient: a product with slightly fewer tokens takes as long. The
+/// next token costs more than its share.
 pub fn whole_tokens(isa: Isa) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -164,7 +166,7 @@ pub fn whole_tokens(isa: Isa) -> usize {
     }
 }
 
-/// `wide_gemm` for fewer tokens than the set's limit on other cores.
+/// Runs `wide_gemm` for fewer tokens than the instruction set's own limit.
 #[cfg(target_arch = "x86_64")]
 struct WideGemm<'a, F>(BlockGemm<'a, F>);
 
@@ -180,8 +182,8 @@ impl<F: BlockFormat> Kernel for WideGemm<'_, F> {
     }
 }
 
-/// The vectors of a core that must prefetch 4 KB ahead instead of 1 KB for one or two tokens. There this reads 4-bit
-/// formats up to a fifth faster; on Zen 4 it is slower (docs/lab/2026-11.md, T6).
+/// Returns the vectors if this core must prefetch 4 KB ahead instead of 1 KB for one or two tokens. On these cores that
+/// reads 4-bit formats up to a fifth faster; on Zen 4 it is slower (docs/lab/2026-11.md, T6).
 #[cfg(target_arch = "x86_64")]
 fn far_from_memory(isa: Isa) -> Option<Vectors> {
     match isa {
@@ -191,7 +193,7 @@ fn far_from_memory(isa: Isa) -> Option<Vectors> {
     }
 }
 
-/// `BlockGemm` with the instruction set's best kernel for this number of rows.
+/// Computes `BlockGemm` with the instruction set's best kernel for this number of rows of x.
 ///
 /// # Safety
 /// As `BlockGemm`.
@@ -235,16 +237,16 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     unsafe { isa.run(gemm) }
 }
 
-/// The lines to prefetch during a unit of P panels from panel p: the unit that is decoded next. That is the unit at
-/// byte `next` of these panels, or the first of the next panels. The next panels may belong to the thread's next
-/// call. Assumes that the next unit has the same length.
+/// Returns the lines to prefetch while a unit of P panels, from panel p on, is computed: the unit that is decoded next.
+/// It is at byte `next` of these panels, or the first unit of the next panels. The next panels may belong to the
+/// thread's next call. Assumes that the next unit has the same length.
 #[inline(always)]
 pub(super) fn after<const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Ahead {
     let base = args.panels.wrapping_add(p * args.panel_bytes + next.unwrap_or(P * args.panel_bytes));
     Ahead::new::<P>(base, args.panel_bytes, unit_bytes, true)
 }
 
-/// Prefetches the output lines that rows of x times P panels from panel p will write.
+/// Prefetches the output lines for the products of rows of x with P panels, from panel p on.
 #[inline(always)]
 pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize, rows: Range<usize>) {
     for t in rows {
@@ -255,10 +257,10 @@ pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize,
     }
 }
 
-/// Returns `p` and hides its origin from the optimizer. Otherwise it would address one stream relative to another.
-/// x86 splits a multiply-add in two if its memory operand has two address registers.
+/// Returns `p` and hides from the optimizer how it was computed. Otherwise the optimizer would address one stream
+/// relative to another. x86 splits a multiply-add in two if its memory operand has two address registers.
 #[inline(always)]
-#[allow(clippy::pointers_in_nomem_asm_block)] // the assembly reads nothing through it
+#[allow(clippy::pointers_in_nomem_asm_block)] // the assembly does not read the memory at `p`
 #[cfg_attr(miri, allow(unused_mut))]
 pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
     // Miri does not support assembly.
@@ -275,8 +277,8 @@ pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
     p
 }
 
-/// `finish` for rows of x; `acc` has room for M. The sums go through memory, so that one copy of the code serves all
-/// rows.
+/// Calls `finish` for rows of x; `acc` has room for M rows. The sums go through memory, so that one copy of the code
+/// serves all rows.
 ///
 /// # Safety
 /// As `finish`.
@@ -297,7 +299,8 @@ pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(
     }
 }
 
-/// `finish` for rows of x and P panels from panel p. Their sums are at `sums`: [row][panel], LANES rows in the lanes.
+/// Calls `finish` for rows of x and P panels, from panel p on. Their sums are at `sums`: [row][panel], with LANES rows
+/// of W in the lanes.
 ///
 /// # Safety
 /// As `finish`.
@@ -316,7 +319,7 @@ pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(
     }
 }
 
-/// Bias, epilogue and store for one row of x and one panel.
+/// Adds the bias, applies the epilogue and stores the result for one row of x and one panel.
 ///
 /// # Safety
 /// Row t and panel row `row` are within `args`.
@@ -329,7 +332,7 @@ unsafe fn finish<S: Simd>(s: S, args: &Gemm, sums: S::F, t: usize, row: usize) {
         if left >= S::LANES {
             return complete(s, args.epilogue, sums, bias, out);
         }
-        // A partial panel takes the same steps on padded copies.
+        // A partial panel is computed in the same way, on copies padded to a whole vector.
         let (mut y, mut b) = ([0f32; 16], [0f32; 16]);
         std::ptr::copy_nonoverlapping(out, y.as_mut_ptr(), left);
         if !bias.is_null() {

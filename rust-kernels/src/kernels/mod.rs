@@ -1,4 +1,5 @@
-//! Kernels that several ops share, written once over `Simd`: products, norms, 8-bit rows, the KV cache's types.
+//! Kernels that several ops share, written once for all instruction sets (`Simd`): products, norms, 8-bit rows, types
+//! of KV cache.
 pub mod activations;
 #[cfg(target_arch = "x86_64")]
 pub mod amx_gemm;

@@ -1,22 +1,22 @@
-//! Root mean squares, means and variances, and the outputs of ops.
+//! Computes root mean squares, means and variances, and writes the outputs of ops.
 use super::quant_rows::{
     FineRows, QuantRows, quantize_block, quantize_block_finely, quantize_row, quantize_row_finely,
 };
 use crate::formats::BLOCK;
 use crate::simd::Simd;
 
-/// The outputs of an op; each is optional.
+/// The outputs of an op: floats, 8-bit blocks in one plane, and in two planes. Each is optional.
 #[derive(Clone, Copy)]
 pub struct Outputs {
     pub float: *mut f32,
-    /// Floats between rows.
+    /// Floats between two rows of the float output.
     pub float_stride: usize,
     pub quant: Option<QuantRows>,
     pub fine: Option<FineRows>,
 }
 
 impl Outputs {
-    /// The float output's row, or `scratch` if there is no float output.
+    /// Returns the address of row `row` of the float output, or `scratch` if there is no float output.
     #[inline(always)]
     pub fn float_row(&self, row: usize, scratch: *mut f32) -> *mut f32 {
         if self.float.is_null() { scratch } else { self.float.wrapping_add(row * self.float_stride) }
@@ -62,7 +62,7 @@ impl Outputs {
     }
 }
 
-/// 1 / sqrt(mean(x^2) + eps).
+/// Returns 1 / sqrt(mean(x^2) + eps).
 ///
 /// # Safety
 /// `x` holds `n` floats.
@@ -83,7 +83,7 @@ pub unsafe fn inverse_rms<S: Simd>(s: S, x: *const f32, n: usize, eps: f32) -> f
     }
 }
 
-/// y = x * factor * weight, or x * factor if `weight` is null.
+/// Computes y = x * factor * weight, or x * factor if `weight` is null.
 ///
 /// # Safety
 /// All hold `n` floats; `y` may be `x`.
@@ -110,7 +110,7 @@ pub unsafe fn scale_by<S: Simd>(s: S, x: *const f32, weight: *const f32, n: usiz
     }
 }
 
-/// y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
+/// Computes y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
 ///
 /// # Safety
 /// `x`, the weight and `y` hold `n` floats; so does the bias unless null. `y` may be `x`.

@@ -1,40 +1,40 @@
-//! Numbers as 16-bit integers with shared scales, so that attention's products are exact integer sums. 32-bit sums
-//! become floats before they can overflow. That is after SEGMENT dimensions, because a key's norm times a query's
-//! norm stays below 2^31. It is after SUMMED positions, because the largest value times a row's weights does.
+//! Stores numbers as 16-bit integers with shared scales, so that attention's products are exact integer sums. A 32-bit
+//! sum becomes a float before it can overflow. For scores this is after SEGMENT dimensions, because a key's norm times
+//! a query's norm stays below 2^31. For values it is after SUMMED positions, because the largest value times the sum of
+//! a row's weights stays below 2^31.
 use crate::simd::Simd;
 
-/// Dimensions whose products are summed as integers. The last segment of a head may be shorter.
+/// Number of dimensions whose products are summed as integers. The last segment of a head may be shorter.
 pub const SEGMENT: usize = 32;
-/// Positions whose products are summed as integers.
+/// Number of positions whose products are summed as integers.
 pub const SUMMED: usize = 16;
-/// Upper bound of the norm of a segment's codes, for keys and queries. Its square is below 2^31, with room for
-/// rounding.
+/// Upper bound of the norm of a segment's codes, in keys and queries. Its square is below 2^31, with room for rounding.
 const NORM: f32 = 46_000.0;
-/// The largest code.
+/// The largest 16-bit code.
 pub const MOST: f32 = 32_766.0;
-/// Upper bound of the sum of SUMMED weight codes. Times the largest code of a value it is below 2^31.
+/// Upper bound of the sum of SUMMED weight codes. This sum times the largest code of a value is below 2^31.
 pub const MOST_WEIGHTS: f32 = 65_500.0;
-/// Bytes of two codes.
+/// Size of a pair of 16-bit codes in bytes.
 pub const PAIR: usize = 4;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Index of code `j` of a lane's two codes in its vector. `together` is `Simd::PAIRS_TOGETHER`.
+/// Returns the index in a vector of code `j` (0 or 1) of a lane. `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
 pub const fn place(lanes: usize, together: bool, lane: usize, j: usize) -> usize {
     if together { 2 * lane + j } else { j * lanes + lane }
 }
 
-/// The sizes of a head's numbers, which determine the scale of its codes.
+/// Statistics of a head's numbers that determine the scale of their codes.
 #[derive(Clone, Copy)]
 pub struct Size {
-    /// Largest norm of a segment; NaN if a segment contains NaN.
+    /// Largest norm of a segment's numbers; NaN if a segment contains NaN.
     pub norm: f32,
     pub top: f32,
 }
 
 impl Size {
-    /// Sizes of the `n` floats at `x`.
+    /// Returns the sizes of the `n` floats at `x`.
     ///
     /// # Safety
     /// `x` holds `n` floats, a multiple of 16.
@@ -43,7 +43,7 @@ impl Size {
         unsafe { Self::with(s, n, |d| s.load(x.add(d))) }
     }
 
-    /// Sizes of `n` numbers, a multiple of 16, which `vector` returns LANES at a time.
+    /// Returns the sizes of `n` numbers, a multiple of 16. `vector` returns LANES of them at a time.
     #[inline(always)]
     pub fn with<S: Simd>(s: S, n: usize, vector: impl Fn(usize) -> S::F) -> Self {
         let (mut largest, mut top) = (0f32, s.splat(0.0));
@@ -60,24 +60,23 @@ impl Size {
         Self { norm: largest.sqrt(), top: s.largest(top) }
     }
 
-    /// Scale of a key's or a query's codes; NaN if it contains NaN.
+    /// Returns the scale for a key's or a query's codes; NaN if the key or query contains NaN.
     pub fn scale(self) -> f32 {
         larger(self.norm / NORM, self.top / MOST)
     }
 }
 
-/// The larger number, or NaN if one is NaN.
+/// Returns the larger number, or NaN if one is NaN.
 pub fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }
 }
 
-/// The factor that turns numbers into codes; 0 if the scale is too small to divide by.
+/// Returns the factor that turns numbers into codes; 0 if the scale is too small to divide by.
 pub fn inverse(scale: f32) -> f32 {
     if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale }
 }
 
-/// Passes the code of each of `n` numbers to `put`. `vector` returns the numbers LANES at a time; `n` is a multiple
-/// of 16.
+/// Passes the code of each of `n` numbers to `put`. `n` is a multiple of 16; `vector` returns LANES numbers at a time.
 ///
 /// # Safety
 /// No number is larger than MOST times the scale.
@@ -99,7 +98,7 @@ pub unsafe fn codes<S: Simd>(
     }
 }
 
-/// Writes the codes of the `n` floats at `x` in adjacent pairs. Pairs are `step` codes apart.
+/// Writes the codes of the `n` floats at `x` as pairs of adjacent codes. The pairs are `step` codes apart.
 ///
 /// # Safety
 /// `x` holds `n` floats, a multiple of 16, and none is larger than MOST times the scale.
@@ -117,9 +116,9 @@ pub unsafe fn write_pairs<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, to
     }
 }
 
-/// Products of R rows of pairs with V vectors of pairs. Rows are `row` bytes apart, and pairs of a row `pair` bytes.
-/// Vectors are `next` bytes apart, and pairs of a vector are adjacent. The data to prefetch are `ahead` bytes further
-/// on.
+/// Products of R rows with V vectors, both made of pairs of 16-bit codes. Rows are `row` bytes apart, and a row's pairs
+/// are `pair` bytes apart. Vectors are `next` bytes apart, and a vector's pairs are adjacent. The data to prefetch are
+/// `ahead` bytes behind the vectors.
 pub struct Pairs {
     pub x: *const i16,
     pub row: usize,
@@ -131,7 +130,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Adds the products to `totals`, after summing each lane in integers.
+    /// Sums the products of each lane as integers, then adds the sums to `totals`.
     ///
     /// # Safety
     /// All pairs exist, and their sums fit in 32 bits.
@@ -162,7 +161,7 @@ impl Pairs {
         }
     }
 
-    /// Adds the products of one pair of each row, at `x`, with one pair of each vector, at `w`.
+    /// Adds the products of one pair of each row (at `x`) with one pair of each vector (at `w`).
     #[inline(always)]
     unsafe fn add_one<S: Simd, const R: usize, const V: usize>(
         &self,

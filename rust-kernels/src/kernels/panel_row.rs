@@ -3,7 +3,7 @@ use crate::formats::{BLOCK, BlockFormat, FloatFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::{Kernel, Simd};
 use std::marker::PhantomData;
 
-/// The row in lane `lane` of a panel of format F, as floats.
+/// Converts the row in lane `lane` of a panel of format F to floats.
 ///
 /// # Safety
 /// `panel` is a whole panel, `out` holds `columns` floats, lane < LANES.

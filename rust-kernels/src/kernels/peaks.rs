@@ -1,11 +1,12 @@
-//! Work of known size that measures the peak speed of computing and reading.
+//! Kernels of known size that measure how fast this machine computes and reads at best.
 use crate::simd::{Ahead, Kernel, Simd};
 
-/// Parallel sums: more than a multiply-add's latency times its throughput, and few enough for sixteen registers.
+/// Number of independent sums. It exceeds a multiply-add's latency times its throughput, and the sums fit in sixteen
+/// registers.
 const CHAINS: usize = 12;
 
-/// Counts the multiply-adds of some rounds of int8 dot products, in the kernels' register tile. With AMX it also uses
-/// the vectors, so that shares are comparable (docs/lab/2026-11.md).
+/// Runs some rounds of int8 dot products in the kernels' register tile, and returns the number of multiply-adds. On a
+/// CPU with AMX it still uses the vector instructions, so that shares of the peak are comparable (docs/lab/2026-11.md).
 pub struct Int8Peak(pub u64);
 
 impl Kernel for Int8Peak {
@@ -13,13 +14,14 @@ impl Kernel for Int8Peak {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) -> u64 {
-        // Products that form chains of sums need twelve chains, or this would measure their latency. With sixteen
-        // registers there is room for the codes of two panels; those of three would be read from memory each time.
+        // A product that adds to its own sum needs twelve independent sums, or this would measure the latency. Sixteen
+        // registers have room for the codes of two panels; those of three would be read from memory each time.
         unsafe {
             match S::PANELS {
                 3.. => int8_tile::<S, 3, 4>(s, self.0),
                 2 if S::BYTES_AS_STORED => int8_tile::<S, 2, 6>(s, self.0),
-                // Without a byte dot product: 4-bit codes, whose products take the fewest instructions.
+                // A CPU without a byte dot product uses 4-bit codes, because their products take the fewest
+                // instructions.
                 2 => int8_unit::<S, 2, 4>(s, self.0 / 2),
                 _ => int8_tile::<S, 1, 4>(s, self.0),
             }
@@ -33,7 +35,7 @@ unsafe fn int8_tile<S: Simd, const P: usize, const N: usize>(s: S, rounds: u64) 
     unsafe {
         let mut acc = [[s.i_splat(0); N]; P];
         for _ in 0..rounds {
-            // Hide the pointers in each round. Otherwise the compiler computes AVX2's products only once.
+            // `black_box` hides the pointers in each round. Otherwise the compiler computes AVX2's products only once.
             let (w, x) = (std::hint::black_box(codes[0].as_ptr()), std::hint::black_box(x.as_ptr().cast()));
             s.dot16_tile::<5, P, N>(&mut acc, w, codes[0].len(), x);
         }
@@ -56,7 +58,7 @@ unsafe fn int8_unit<S: Simd, const P: usize, const N: usize>(s: S, rounds: u64) 
     rounds * (P * N * S::LANES * 32) as u64
 }
 
-/// Counts the multiply-adds of some rounds of independent f32 FMAs.
+/// Runs some rounds of independent f32 FMAs, and returns the number of multiply-adds.
 pub struct F32Peak(pub u64);
 
 impl Kernel for F32Peak {
@@ -77,7 +79,7 @@ impl Kernel for F32Peak {
     }
 }
 
-/// Reads every byte of a buffer and returns a value that depends on all of them.
+/// Reads every byte of a buffer. Returns a value that depends on all of them, so that the compiler keeps the reads.
 pub struct Read<'a>(pub &'a [u8]);
 
 impl Kernel for Read<'_> {

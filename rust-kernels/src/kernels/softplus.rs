@@ -1,7 +1,7 @@
 //! ln(1 + e^x), which turns any number into a positive step size.
 use crate::simd::{Simd, exp};
 
-/// max(x, 0) + ln(1 + e^-|x|), within about 4 units in the last place.
+/// Returns ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), within about 4 units in the last place.
 #[inline(always)]
 pub fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
     let zero = s.splat(0.0);

@@ -1,4 +1,4 @@
-//! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens. Codes are decoded into registers.
+//! Matrix products for few tokens: a register tile has one panel and 1 to 16 tokens. Codes are decoded into registers.
 use super::dot_bits::DotBits;
 use super::gemm::{Gemm, finish_tile};
 use super::quant_rows::QuantRows;
@@ -8,7 +8,7 @@ use crate::simd::{Ahead, Simd};
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// `BlockGemm` for few tokens. FAR is for one or two tokens on cores with high memory latency.
+/// Computes `BlockGemm` for few tokens. FAR is for one or two tokens on cores with high memory latency.
 ///
 /// # Safety
 /// As `BlockGemm`.
@@ -25,8 +25,8 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
             let left = (args.to - t).min(x.tile - t % x.tile);
             let rows = t..t + left;
             // One incomplete register tile is faster than several complete ones, because each tile is a pass over the
-            // panel. Results for rows beyond x, computed from the contents of x's tile, are dropped.
-            // SAFETY: the register tile is within one tile of x, as `run` requires.
+            // panel. The tile's unused rows are computed too, and their results are dropped. SAFETY: the register tile
+            // is within one tile of x, as `run` requires.
             t += unsafe {
                 match left {
                     13.. if const { !FAR && S::TILE >= 16 } => {
@@ -42,7 +42,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
     }
 }
 
-/// One panel times the first G * N of some rows of x, or all if there are fewer; returns their number.
+/// Multiplies one panel by the first G * N of some rows of x, or by all if there are fewer. Returns the number of rows.
 #[inline(always)]
 unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
@@ -69,8 +69,8 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR
 /// The sums of G groups of N rows of x.
 type TileSums<S, const G: usize, const N: usize> = [[<S as Simd>::F; N]; G];
 
-/// The register tile: LANES rows of W times G groups of N rows of x. Returns the sums of both halves, or of the whole
-/// vector and nothing.
+/// Multiplies LANES rows of W by G groups of N rows of x in a register tile. Returns the sums of both halves of the
+/// vector; without halves, the sums of the whole vector and an unused value.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
@@ -101,10 +101,10 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FA
     }
 }
 
-/// The codes to prefetch during block b of a unit: as many as the block has, at a distance (docs/lab/2026-11.md, T6).
-/// With few tokens the core's own loads run ahead. A long distance would fill the first-level cache's few miss
-/// buffers, and these loads would wait. With several tokens the sums take so long that the core's own loads do not
-/// run that far ahead.
+/// Returns the codes to prefetch during block b of a unit. They take as many bytes as the block's codes and are some
+/// distance ahead (docs/lab/2026-11.md, T6). With few tokens, the core itself already loads ahead. A longer distance
+/// would fill the first-level cache's few miss buffers, and these loads would wait. With several tokens, the sums take
+/// so long that the core does not load that far ahead.
 #[inline(always)]
 pub(super) fn ahead<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     unit: *const u8,
@@ -116,7 +116,7 @@ pub(super) fn ahead<S: Simd, F: BlockFormat, const G: usize, const N: usize, con
     Ahead::new::<1>(unit.wrapping_add(bytes + b * code_bytes), 0, code_bytes, is_few)
 }
 
-/// Adds block b of the products with the tile's tokens.
+/// Adds the products of block b with the tile's tokens.
 #[inline(always)]
 unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     s: S,
@@ -134,8 +134,7 @@ unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Adds a part of block b of the products with the tile's tokens. It decodes the part's codes itself, so that
-/// registers hold no other codes.
+/// Adds the products of one part of block b with the tile's tokens. Decodes only this part's codes, to save registers.
 #[inline(always)]
 unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     s: S,
@@ -154,8 +153,8 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
             add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, ahead(0), &mut acc[0]);
             return;
         }
-        // Sums of this many tokens usually take longer than memory. They leave no register for prefetches between
-        // them.
+        // The sums of this many tokens usually take longer than reading memory. They leave no register for prefetches
+        // between them.
         ahead(0).prefetch::<S, 1>(s, 0, 1);
         let codes = F::codes(s, unit, blocks, b);
         let w = Factors::new::<F>(s, unit, blocks, b, part);
@@ -170,7 +169,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Adds a part of the products with N tokens, from token `from` of the tile on.
+/// Adds the products of one part with N tokens, from token `from` of the tile on.
 #[inline(always)]
 unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     s: S,

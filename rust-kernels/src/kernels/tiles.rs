@@ -1,4 +1,4 @@
-//! Distributes the panels of a product in whole register tiles of its kernel.
+//! Distributes the panels of a matrix product among threads, in whole register tiles of its kernel.
 use super::float_gemm;
 use super::gemm::wide_tokens;
 use super::wide_gemm::CHUNK;
@@ -7,10 +7,10 @@ use crate::program::ROW_ROUND;
 use crate::simd::Isa;
 use std::ops::Range;
 
-/// Maximum panels that a thread takes at a time for many tokens. They fit in a core's L2 cache.
+/// Maximum number of panels that a thread takes at a time for many tokens. They fit in a core's L2 cache.
 const MOST_PANELS: usize = 15;
 
-/// Panels per register tile of a format's kernels for m tokens.
+/// Returns the number of panels in a register tile of a format's kernels for m tokens.
 fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     match format {
         FormatKernels::Block(k) if m < wide_tokens(isa, k.decoding) => 1,
@@ -21,7 +21,7 @@ fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     }
 }
 
-/// Whether the kernel reads panels again for further tokens.
+/// Whether the kernel reads its panels again after each group of tokens.
 fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     match format {
         FormatKernels::Block(k) => m > CHUNK && m >= wide_tokens(isa, k.decoding),
@@ -33,14 +33,15 @@ fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiles {
     pub panels: usize,
-    /// Panels of a tile.
+    /// Number of panels in a tile.
     pub tile: usize,
-    /// Maximum tiles that a thread takes at a time.
+    /// Maximum number of tiles that a thread takes at a time.
     pub most: usize,
 }
 
 impl Tiles {
-    /// `share` is the op's number of panels per thread. A tile is never wider, so that every thread gets work.
+    /// Groups `panels` panels into tiles. `share` is the op's number of panels per thread. A tile is never wider, so
+    /// that every thread gets work.
     pub fn new(isa: Isa, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
         let tile = tile_panels(isa, format, m).min(share).max(1);
         Self { panels, tile, most: if is_read_again(isa, format, m) { MOST_PANELS / tile } else { usize::MAX } }
@@ -50,35 +51,36 @@ impl Tiles {
         self.panels.div_ceil(self.tile)
     }
 
-    /// The panels of some tiles.
+    /// Returns the panels of some tiles.
     pub fn panels_of(&self, tiles: Range<usize>) -> Range<usize> {
         tiles.start * self.tile..(tiles.end * self.tile).min(self.panels)
     }
 }
 
-/// Total tiles of several matrices, and the maximum that a thread takes at a time.
+/// Returns the total number of tiles of several matrices, and the maximum number that a thread takes at a time.
 pub fn runs(parts: impl Iterator<Item = Tiles>) -> (usize, usize) {
     let (total, most) = parts.fold((0, usize::MAX), |(n, most), t| (n + t.count(), most.min(t.most)));
     (total, most.max(1))
 }
 
-/// Runs per thread and op, enough that the last runs keep all threads busy.
+/// Number of runs of tiles per thread and op. With this number the last runs still keep all threads busy.
 const RUNS: usize = 8;
-/// Minimum rows of x for which decoding a panel once more is worthwhile.
+/// Minimum number of rows of x that justifies decoding a panel once more.
 const CUT_ROWS: usize = 128;
 
-/// Number of parts into which the m rows of x are split if a product only has `runs` runs.
+/// Returns the number of parts into which the m rows of x are split if a product has only `runs` runs of tiles.
 pub fn cuts(m: usize, runs: usize, threads: usize) -> usize {
     (RUNS * threads).div_ceil(runs.max(1)).min(m / CUT_ROWS).max(1)
 }
 
-/// Rows of part `cut` of `cuts` parts of m rows. Parts start with whole tiles of rows.
+/// Returns the rows of part `cut` if m rows are split into `cuts` parts. Each part starts with a whole tile of rows.
 pub fn cut_rows(m: usize, cut: usize, cuts: usize) -> Range<usize> {
     let rows = m.div_ceil(cuts).next_multiple_of(ROW_ROUND);
     (cut * rows).min(m)..((cut + 1) * rows).min(m)
 }
 
-/// A run of two matrices' rows is a multiple of this: whole blocks of the result and whole tiles of both matrices.
+/// Returns the number of rows to which a run of two matrices' rows must round up: whole blocks of the result and whole
+/// tiles of both matrices.
 pub fn whole_blocks(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
     let step =
         matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(isa, format, m) * isa.lanes()));
@@ -99,7 +101,7 @@ mod tests {
     const F16: u32 = 1;
     const Q4_0: u32 = 2;
 
-    /// Panels of each run of a single matrix.
+    /// Returns the number of panels in each run of a single matrix.
     fn lengths(tiles: Tiles, threads: usize) -> Vec<usize> {
         let (total, most) = runs([tiles].into_iter());
         let next = AtomicUsize::new(0);

@@ -1,6 +1,6 @@
 //! Writes the seed inputs for fuzzing: `cargo run --bin seeds -- FOLDER`.
 #[path = "../../../tests/program/model.rs"]
-#[allow(dead_code)] // the tests use more of it
+#[allow(dead_code)] // the tests use the parts that this program does not
 mod model;
 
 use model::{Plan, steps};

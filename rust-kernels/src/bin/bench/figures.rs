@@ -7,8 +7,8 @@ use compy::pool::Pool;
 use compy::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Seconds that a call takes. With one thread it is the CPU time of that thread, so that other programs do not count.
-/// With several threads it is wall-clock time.
+/// Returns how many seconds `run` takes. With one thread this is the thread's CPU time, so that other programs do not
+/// count. With several threads it is wall-clock time.
 pub fn seconds(threads: usize, run: impl FnOnce()) -> f64 {
     let start = now(threads);
     run();
@@ -18,7 +18,7 @@ pub fn seconds(threads: usize, run: impl FnOnce()) -> f64 {
 fn now(threads: usize) -> f64 {
     let clock = if threads == 1 { libc::CLOCK_THREAD_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to our own struct.
+    // SAFETY: the call only writes to the struct `time` above.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -34,7 +34,8 @@ pub fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MIN, f64::max)
 }
 
-/// Bytes of the last-level cache as Linux reports it. Elsewhere a size larger than most.
+/// Returns the size of the last-level cache in bytes, as Linux reports it. On other systems it returns a size larger
+/// than most caches.
 pub fn last_level_cache() -> usize {
     (0..8)
         .filter_map(|i| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size")).ok())
@@ -43,12 +44,12 @@ pub fn last_level_cache() -> usize {
         .unwrap_or(64 << 20)
 }
 
-/// Bytes that a thread reads per bandwidth sample.
+/// Bytes that each thread reads for one bandwidth sample.
 const READ_BYTES: usize = 4 << 20;
 
-/// One sample each of the peak rates of a pool's threads: GB/s read, int8 GOPS, f32 GFLOPS.
+/// Samples the peak rates of a pool's threads: GB/s read, int8 GOPS, f32 GFLOPS.
 pub struct Limits {
-    /// Larger than any cache; a sample reads a part of it.
+    /// Memory larger than any cache. Each bandwidth sample reads another part of it.
     memory: Region,
     turn: usize,
 }
@@ -57,7 +58,7 @@ impl Limits {
     pub fn new(threads: usize, bytes: usize) -> Result<Self, String> {
         let step = READ_BYTES * threads;
         let memory = Region::new(bytes.next_multiple_of(step), Pages::Huge, "bandwidth").map_err(|e| e.to_string())?;
-        // SAFETY: fresh memory of this size. Bytes that are not zero make its pages resident.
+        // SAFETY: the memory is new and has this size. Bytes other than zero make its pages resident.
         unsafe { memory.at(0).write_bytes(1, memory.len()) };
         Ok(Self { memory, turn: 0 })
     }
@@ -74,7 +75,7 @@ impl Limits {
             });
             done.into_inner() as f64 / took / 1e9
         };
-        // SAFETY: the kernels have no operands other than a slice; here and below.
+        // SAFETY: the kernels have no operands except slices. The same holds for the two calls below.
         let int8 = 2.0 * rate(&|_| unsafe { k.run(Int8Peak(10_000)) });
         let f32 = 2.0 * rate(&|_| unsafe { k.run(F32Peak(100_000)) });
         let step = READ_BYTES * threads;
@@ -90,7 +91,7 @@ impl Limits {
     }
 }
 
-/// `"name": number` with the digits that matter.
+/// Returns `"name": number` for JSON, with four decimals.
 pub fn field(name: &str, value: f64) -> String {
     format!("\"{name}\": {value:.4}")
 }

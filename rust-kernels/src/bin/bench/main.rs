@@ -5,7 +5,7 @@ mod operands;
 
 use std::collections::HashMap;
 
-/// The settings of a run: `--name value` pairs.
+/// The settings of a benchmark run, from the arguments `--name value`.
 pub struct Settings(HashMap<String, String>);
 
 impl Settings {
@@ -42,7 +42,7 @@ fn count(name: &str, text: &str) -> Result<usize, String> {
     }
 }
 
-/// Rows x columns.
+/// Parses a shape such as `4096x1024`: rows x columns.
 pub fn shape(text: &str) -> Result<(usize, usize), String> {
     let (rows, columns) = text.split_once('x').ok_or(format!("A shape is ROWSxCOLUMNS, found {text:?}"))?;
     Ok((count("shape", rows)?, count("shape", columns)?))

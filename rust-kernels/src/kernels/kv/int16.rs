@@ -14,27 +14,27 @@ use crate::kernels::pairs::{MOST, PAIR, Pairs, SEGMENT, SUMMED, Size, codes, pla
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Positions whose weights share a scale.
+/// Number of positions whose attention weights share a scale.
 const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
-/// Query rows whose codes are grouped: [row / GROUP][head_dim / 2][GROUP][2].
+/// Number of query rows whose codes alternate: [row / GROUP][head_dim / 2][GROUP][2].
 const GROUP: usize = 8;
 /// Up to this number of rows, values are read block by block, and the next block is prefetched meanwhile. With more
 /// rows, each vector of dimensions goes through all blocks, which keeps its sums in registers.
 const FEW: usize = 8;
 
-/// Index of code d of the key in `slot` of its block. `together` is `Simd::PAIRS_TOGETHER`.
+/// Returns the index of code d of the key in `slot` of its block. `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
 pub const fn key_index(lanes: usize, together: bool, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * head_dim + d / 2 * 2) * lanes + place(lanes, together, slot % lanes, d % 2)
 }
 
-/// The same for a value.
+/// Returns the index of code d of the value in `slot` of its block. `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
 pub const fn value_index(lanes: usize, together: bool, d: usize, slot: usize) -> usize {
     (d / lanes * KV_BLOCK + slot / 2 * 2) * lanes + place(lanes, together, d % lanes, slot % 2)
 }
 
-/// Index of the scale of the key or value in `slot`, counted in codes.
+/// Returns the index of the scale of the key or value in `slot`, counted in 16-bit codes from the block's start.
 #[inline(always)]
 pub const fn scale_index(head_dim: usize, slot: usize) -> usize {
     KV_BLOCK * head_dim + slot
@@ -76,7 +76,7 @@ impl KvFormat for Int16 {
         unsafe {
             let to = Scratch::new(queries);
             for (r, q) in queries.q.iter().enumerate() {
-                // Not clamped, because NaN must stay NaN.
+                // Queries are not clamped as keys and values are, because NaN must stay NaN.
                 let scale = Size::of(s, *q, queries.head_dim).scale();
                 *to.query_scales.add(r) = scale;
                 let to_codes = to.query(queries, r);
@@ -145,7 +145,7 @@ impl KvFormat for Int16 {
     }
 }
 
-/// `KvFormat::scores`, V vectors of positions at a time.
+/// Computes `KvFormat::scores`, V vectors of positions at a time.
 ///
 /// # Safety
 /// As `KvFormat::scores`.
@@ -177,13 +177,13 @@ unsafe fn score<S: Simd, const V: usize>(s: S, queries: &Queries, rows: Range<us
     }
 }
 
-/// The scales of a block, one cache line.
+/// Returns the address of a block's scales, which take one cache line.
 #[inline(always)]
 const fn scales(block: *const u8, head_dim: usize) -> *const u16 {
     block.cast::<u16>().wrapping_add(scale_index(head_dim, 0))
 }
 
-/// Rounds a scale up to a float with an empty lower half; 0 if it is too small to divide by.
+/// Rounds a scale up to a float whose lower 16 bits are zero. Returns 0 if the scale is too small to divide by.
 fn upper_half(scale: f32) -> f32 {
     if scale < f32::MIN_POSITIVE {
         return 0.0;
@@ -198,13 +198,13 @@ unsafe fn write_scale(block: *mut i16, head_dim: usize, slot: usize, scale: f32)
     unsafe { *block.cast::<u16>().add(scale_index(head_dim, slot)) = (scale.to_bits() >> 16) as u16 }
 }
 
-/// LANES floats, clamped to the range of half floats.
+/// Loads LANES floats, clamped to the range of half floats.
 #[inline(always)]
 unsafe fn finite<S: Simd>(s: S, x: *const f32) -> S::F {
     unsafe { s.max(s.min(s.load(x), s.splat(HALF_MAX)), s.splat(-HALF_MAX)) }
 }
 
-/// Sizes of a head whose numbers are clamped by `finite`.
+/// Returns the sizes of a head's numbers after `finite` has clamped them.
 ///
 /// # Safety
 /// `x` holds `n` floats, a multiple of 16.
@@ -213,13 +213,13 @@ unsafe fn finite_size<S: Simd>(s: S, x: *const f32, n: usize) -> Size {
     unsafe { Size::with(s, n, |d| finite(s, x.add(d))) }
 }
 
-/// Passes the code of each of a head's numbers, clamped by `finite`, to `put`.
+/// Passes the code of each of a head's numbers to `put`, after `finite` has clamped the number.
 #[inline(always)]
 unsafe fn each_code<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
     unsafe { codes(s, n, scale, |d| finite(s, x.add(d)), put) }
 }
 
-/// Some queries and some vectors of positions.
+/// The operands of the products of some queries with the keys at some vectors of positions.
 struct KeyTile {
     queries: *const i16,
     query_scales: *const f32,
@@ -231,7 +231,7 @@ struct KeyTile {
 }
 
 impl KeyTile {
-    /// The scores of R rows; returns R.
+    /// Computes the scores of R query rows; returns R.
     ///
     /// # Safety
     /// The rows and positions exist.
@@ -263,7 +263,7 @@ impl KeyTile {
     }
 }
 
-/// Weights of rows from position `first` on, and their values.
+/// The operands of the products of attention weights, from position `first` on, with the values at these positions.
 struct ValueTiles<'a> {
     from: &'a Scratch,
     first: usize,
@@ -274,8 +274,8 @@ struct ValueTiles<'a> {
 }
 
 impl ValueTiles<'_> {
-    /// Some rows, in register tiles. With CARRIED, sums continue those in `out`. Otherwise they are multiplied by the
-    /// rows' scales and added to `out`.
+    /// Computes the weighted values of some rows, in register tiles. With CARRIED, the sums continue from `out`.
+    /// Otherwise they are multiplied by the rows' scales and added to `out`.
     ///
     /// # Safety
     /// As `KvFormat::mix`.
@@ -283,8 +283,8 @@ impl ValueTiles<'_> {
     unsafe fn mix<S: Simd, const CARRIED: bool>(&self, s: S, rows: Range<usize>) {
         let mut d = 0;
         while d < self.dim {
-            // One vector if memory should be read in order, and for the rest of a head_dim that is not a multiple of
-            // two vectors.
+            // Takes one vector at a time if memory should be read in order. Also takes one for the rest of a head_dim
+            // that is not a multiple of two vectors.
             let two = rows.len() > S::PAIRS_IN_ORDER && self.dim - d >= 2 * S::LANES;
             let mut r = rows.start;
             while r < rows.end {
@@ -307,7 +307,7 @@ impl ValueTiles<'_> {
         }
     }
 
-    /// R rows from r on and V vectors of dimensions from d on; returns R.
+    /// Computes R rows, from r on, in V vectors of dimensions, from d on. Returns R.
     ///
     /// # Safety
     /// As `mix`.

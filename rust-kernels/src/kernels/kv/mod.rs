@@ -9,11 +9,11 @@ use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Tokens of a KV block. engine/backend/backend.ts has the same number.
+/// Number of tokens in a KV block. engine/backend/backend.ts has the same number.
 pub const KV_BLOCK: usize = 32;
-/// Maximum blocks whose values are mixed at once.
+/// Maximum number of blocks whose values one call of `KvFormat::mix` adds.
 pub const MAX_BLOCKS: usize = 4;
-/// Maximum query rows that attend together.
+/// Maximum number of query rows that attend together.
 pub const MAX_ROWS: usize = 64;
 /// The largest finite half float. Keys and values are clamped to it, so that a masked position never multiplies 0 by
 /// infinity.
@@ -29,8 +29,8 @@ pub enum KvType {
 impl KvType {
     pub const ALL: [Self; 2] = [Self::Int16, Self::Q8_0];
 
-    /// Bytes of a block: a multiple of 64 if `head_dim` is a multiple of 16. `head_dim` is below 2^32, so this does
-    /// not overflow.
+    /// Returns the size of a block in bytes: a multiple of 64 if `head_dim` is a multiple of 16. `head_dim` is below
+    /// 2^32, so this does not overflow.
     pub const fn block_bytes(self, head_dim: usize) -> usize {
         match self {
             Self::Int16 => 2 * (head_dim + 1) * KV_BLOCK,
@@ -45,7 +45,7 @@ impl KvType {
         }
     }
 
-    /// Floats of scratch memory for `Queries`.
+    /// Returns the number of scratch floats for `Queries`.
     pub fn scratch_len(self, head_dim: usize) -> usize {
         match self {
             Self::Int16 => Int16::scratch_len(head_dim),
@@ -54,7 +54,7 @@ impl KvType {
     }
 }
 
-/// Writes the head_dim floats at `x` as a key to its slot of a block.
+/// Kernel that writes the head_dim floats at `x` as a key to its slot of a block.
 struct AppendKey<K> {
     x: *const f32,
     head_dim: usize,
@@ -71,7 +71,7 @@ impl<K: KvFormat> Kernel for AppendKey<K> {
     }
 }
 
-/// The same for a value.
+/// Kernel that writes the head_dim floats at `x` as a value to its slot of a block.
 struct AppendValue<K> {
     x: *const f32,
     head_dim: usize,
@@ -88,8 +88,8 @@ impl<K: KvFormat> Kernel for AppendValue<K> {
     }
 }
 
-/// Functions that append keys and values. Arguments: instruction set, floats, head dimension, block, slot. Safety: as
-/// `KvFormat`.
+/// The functions that append keys and values to a type of cache. Arguments: instruction set, floats, head dimension,
+/// block, slot. Safety: as `KvFormat`.
 pub struct Appenders {
     pub key: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
     pub value: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
@@ -110,14 +110,15 @@ impl Appenders {
 
 /// The query rows that attend together.
 pub struct Queries<'a> {
-    /// Row r has head_dim floats at `q[r]`.
+    /// Addresses of the query rows; each has head_dim floats.
     pub q: &'a [*const f32],
     pub head_dim: usize,
-    /// `KvFormat::scratch_len` floats. The output of `prepare` stays there until the last row is done.
+    /// Scratch memory of `KvFormat::scratch_len` floats. The output of `prepare` stays there until the last row is
+    /// done.
     pub scratch: *mut f32,
 }
 
-/// A block, and the block that is read after it.
+/// The address of a block, and of the block that is read after it.
 #[derive(Clone, Copy)]
 pub struct Block {
     pub at: *const u8,
@@ -125,15 +126,15 @@ pub struct Block {
 }
 
 impl Block {
-    /// Bytes from the current block to the next, for prefetching. Hardware prefetchers stop at each page, and blocks
-    /// are one or two pages long. The target is the second-level cache, because the first level has too few miss
-    /// buffers for later data.
+    /// Returns the bytes from the current block to the next, for prefetching. Hardware prefetchers stop at each page,
+    /// and blocks are one or two pages long. The next block goes to the second-level cache, because the first level has
+    /// too few miss buffers for it.
     pub fn ahead(&self) -> isize {
         (self.next as isize).wrapping_sub(self.at as isize)
     }
 }
 
-/// Rows of floats, `stride` floats apart.
+/// Rows of floats that are `stride` floats apart.
 #[derive(Clone, Copy)]
 pub struct FloatMatrix {
     pub at: *mut f32,
@@ -149,26 +150,26 @@ impl FloatMatrix {
     }
 }
 
-/// Writes and reads one type of cache. A row's result depends only on the row and the block.
+/// Writes and reads the blocks of one type of cache. A row's result depends only on the row and the block.
 ///
 /// # Safety
 /// For all functions: pointers hold what the comments say. `head_dim` is a multiple of 16 and the same everywhere.
 /// Blocks have `KvType::block_bytes` bytes; slots are below KV_BLOCK.
 #[allow(clippy::missing_safety_doc)]
 pub trait KvFormat {
-    /// Floats of scratch memory.
+    /// Returns the number of scratch floats for heads of `head_dim`.
     fn scratch_len(head_dim: usize) -> usize;
     /// Writes the key at `x`, head_dim floats, to its slot of the block.
     unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
-    /// Converts the queries for `scores`.
+    /// Converts the queries to the form that `scores` reads.
     unsafe fn prepare<S: Simd>(s: S, queries: &Queries);
-    /// out[r] = products of query r with each of the block's keys, for some of the rows.
+    /// For some rows r: sets out[r] to the products of query r with each of the block's keys.
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
     /// Prefetches the data of the blocks that `mix` reads first.
     #[inline(always)]
     unsafe fn before_mix<S: Simd>(_s: S, _head_dim: usize, _values: &[Block]) {}
-    /// out[r] += the blocks' first `depth` values, weighted with `weights[r]`, for some of the rows. `values` has
+    /// For some rows r: adds the blocks' first `depth` values, weighted with `weights[r]`, to out[r]. `values` has
     /// exactly the blocks of these values, at most MAX_BLOCKS. May overwrite the weights of further positions.
     unsafe fn mix<S: Simd>(
         s: S,

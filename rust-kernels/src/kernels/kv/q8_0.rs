@@ -1,14 +1,15 @@
 //! Keys and values in 8 bits: every SCALED values of a head share a scale, as in GGUF's Q8_0. Both products of
-//! attention are integer dot products. Queries are quantized like activations. Weights are multiplied by the values'
-//! scales, then split into two planes of 7 bits. So their rounding is negligible beside the rounding of the values.
+//! attention are integer dot products. Queries are quantized like activations. Attention weights are multiplied by the
+//! values' scales, then split into two planes of 7 bits. So the rounding of the weights is negligible beside the
+//! rounding of the values.
 //!
 //! # Layout
 //! A block has codes, then scales. Codes have the layout of `dot16`.
 //! - Key codes stand for code - 128, with positions in the lanes: [KV_BLOCK / LANES][head_dim / 4][LANES][4
 //!   dimensions].
 //! - Value codes are signed, with dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions].
-//! - Scales are half floats: [head_dim / SCALED, rounded up][KV_BLOCK]. The last covers 16 values if head_dim is not
-//!   a multiple of SCALED.
+//! - Scales are half floats: [head_dim / SCALED, rounded up][KV_BLOCK]. The last scale covers 16 values if head_dim is
+//!   not a multiple of SCALED.
 mod weights;
 
 use self::weights::Weights;
@@ -18,26 +19,26 @@ use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Values of a head that share a scale.
+/// Number of values of a head that share a scale.
 pub const SCALED: usize = BLOCK;
-/// The largest code in a plane of weights.
+/// The largest code in each of the two planes of attention weights.
 const MOST: f32 = 127.0;
-/// Floats for a tile's weights: two planes of codes, and a scale per row.
+/// Scratch floats for a tile's attention weights: two planes of codes, and a scale per row.
 const WEIGHTS: usize = MAX_ROWS * (2 * KV_BLOCK / 4 + 1);
 
-/// Byte index of code d of the key in `slot` of its block.
+/// Returns the byte index of code d of the key in `slot` of its block.
 #[inline(always)]
 pub const fn key_index(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * head_dim + d / 4 * 4) * lanes + slot % lanes * 4 + d % 4
 }
 
-/// The same for a value.
+/// Returns the byte index of code d of the value in `slot` of its block.
 #[inline(always)]
 pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
     (d / lanes * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
 }
 
-/// Byte index of the scale of code d in `slot`, for a key or a value.
+/// Returns the byte index of the scale of code d of the key or value in `slot`.
 #[inline(always)]
 pub const fn scale_index(head_dim: usize, d: usize, slot: usize) -> usize {
     KV_BLOCK * head_dim + 2 * (d / SCALED * KV_BLOCK + slot)
@@ -83,7 +84,7 @@ impl KvFormat for Q8_0 {
                     let mut padded = [0f32; SCALED];
                     std::ptr::copy_nonoverlapping(q.add(b * SCALED), padded.as_mut_ptr(), n);
                     quantize_block(s, padded.as_ptr(), &rows, r, b);
-                    // The correction for the key codes' offset of 128 replaces the sums.
+                    // Key codes have an offset of 128. The correction for it replaces the sums of the query's codes.
                     let sums = rows.meta(0, b, r).cast::<i32>();
                     let sum = *sums.add(rows.tile) + *sums.add(2 * rows.tile);
                     *sums.add(rows.tile) = -S::WIDE_BIAS * sum;
@@ -121,7 +122,7 @@ impl KvFormat for Q8_0 {
     }
 }
 
-/// `mix` for one block.
+/// Adds the weighted values of one block, as `mix` does.
 ///
 /// # Safety
 /// As `KvFormat::mix`.
@@ -137,7 +138,7 @@ unsafe fn mix_block<S: Simd>(
 ) {
     unsafe {
         let x = Weights::new(queries.scratch);
-        // The scratch may hold other weights beyond `depth`.
+        // The scratch memory may hold old weights beyond `depth`.
         for r in rows.clone() {
             std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
         }
@@ -205,13 +206,13 @@ const fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(SCALED)
 }
 
-/// The quantized queries: all rows in one tile, so that the rows of any range are adjacent.
+/// Returns the quantized queries. All rows are in one tile, so the rows of any range are adjacent.
 fn quantised(queries: &Queries) -> QuantRows {
     let base = queries.scratch.wrapping_add(WEIGHTS).cast();
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
 }
 
-/// `scores`, P groups of LANES positions at a time.
+/// Computes `scores`, P groups of LANES positions at a time.
 ///
 /// # Safety
 /// As `scores`; P * LANES divides KV_BLOCK.
@@ -241,19 +242,19 @@ unsafe fn scores_by<S: Simd, const P: usize>(
     }
 }
 
-/// Some query rows and groups of positions of a block.
+/// The operands of the products of some query rows with a block's keys, from position `slot` on.
 struct KeyTile {
     x: QuantRows,
     row: usize,
     keys: *const u8,
     slot: usize,
     head_dim: usize,
-    /// Bytes to the data that is read next, if this tile prefetches it.
+    /// Distance in bytes to the data that is read next; None if another tile prefetches that data.
     ahead: Option<isize>,
 }
 
 impl KeyTile {
-    /// Products of N queries with the keys of P groups of LANES positions; returns N.
+    /// Computes the products of N queries with the keys of P groups of LANES positions; returns N.
     ///
     /// # Safety
     /// The rows and positions exist.
@@ -295,7 +296,7 @@ impl KeyTile {
         }
     }
 
-    /// Prefetches the data `ahead` bytes behind 16 columns of P groups.
+    /// Prefetches for P groups the lines that are `ahead` bytes behind the current 16 columns.
     #[inline(always)]
     fn prefetch_next<S: Simd, const P: usize>(&self, s: S, codes: *const u8, panel: usize) {
         let Some(ahead) = self.ahead else { return };
@@ -306,16 +307,16 @@ impl KeyTile {
     }
 }
 
-/// Some dimensions of a block's values.
+/// The operands of the products of attention weights with some dimensions of a block's values.
 struct ValueTile {
     x: Weights,
-    /// Codes of the first dimension.
+    /// The values' codes, from the first of these dimensions on.
     codes: *const u8,
     depth: usize,
 }
 
 impl ValueTile {
-    /// Adds the values of P groups of LANES dimensions to each row; returns P.
+    /// Adds the weighted values of P groups of LANES dimensions to each row; returns P.
     ///
     /// # Safety
     /// As `KvFormat::mix`; `out` is the first row's first dimension.
@@ -337,7 +338,7 @@ impl ValueTile {
         }
     }
 
-    /// The same for N rows, which have XS = 2 * N planes; returns N.
+    /// Adds the weighted values to N rows, which have XS = 2 * N planes of weights; returns N.
     #[inline(always)]
     unsafe fn products<S: Simd, const P: usize, const N: usize, const XS: usize>(
         &self,

@@ -4,17 +4,17 @@ use crate::kernels::kv::{Block, KV_BLOCK, MAX_ROWS, Queries};
 use crate::kernels::pairs::{MOST, MOST_WEIGHTS, SUMMED, inverse, larger};
 use crate::simd::Simd;
 
-/// A tile's scratch memory.
+/// The scratch memory of a tile of query rows.
 pub(super) struct Scratch {
-    /// [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and one scale per row.
+    /// Codes of the queries, [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and one scale per row.
     pub queries: *mut i16,
     pub query_scales: *mut f32,
-    /// [MAX_ROWS][CHUNK], and one scale per row.
+    /// Codes of the attention weights, [MAX_ROWS][CHUNK], and one scale per row.
     pub weights: *mut i16,
     pub weight_scales: *mut f32,
-    /// Scales of a chunk's values.
+    /// The scales of a chunk's values, one per position.
     pub value_scales: *mut f32,
-    /// [MAX_ROWS][head_dim]: a chunk's sums.
+    /// The sums of weighted values in a chunk, [MAX_ROWS][head_dim].
     pub sums: *mut f32,
 }
 
@@ -34,12 +34,12 @@ impl Scratch {
         }
     }
 
-    /// The first two codes of row r. Each next two codes are GROUP pairs further on.
+    /// Returns the address of the first two codes of row r. Each next two codes are GROUP pairs further on.
     pub fn query(&self, queries: &Queries, r: usize) -> *mut i16 {
         self.queries.wrapping_add(r / GROUP * GROUP * queries.head_dim + r % GROUP * 2)
     }
 
-    /// Widens the scales of the blocks' first `depth` values to floats, with zeros in the rest of CHUNK.
+    /// Converts the scales of the blocks' first `depth` values to floats, and fills the rest of CHUNK with zeros.
     ///
     /// # Safety
     /// As `KvFormat::mix`.
@@ -57,7 +57,7 @@ impl Scratch {
         }
     }
 
-    /// Codes of a row's weights, each multiplied by its position's scale, for whole vectors of positions.
+    /// Multiplies each weight of row r by its position's scale and stores it as a code, for whole vectors of positions.
     ///
     /// # Safety
     /// There are `depth` weights, none below 0, padded with zeros to a whole vector.

@@ -3,10 +3,10 @@ use super::MOST;
 use crate::kernels::kv::{KV_BLOCK, MAX_ROWS};
 use crate::simd::Simd;
 
-/// Weights of a tile's rows for a block's positions, in two planes: weight = (first * MOST + second) * scale.
+/// Attention weights of a tile's rows for a block's positions, in two planes: weight = (first * MOST + second) * scale.
 #[derive(Clone, Copy)]
 pub(super) struct Weights {
-    /// [row][plane][KV_BLOCK]
+    /// Codes of the weights: [row][plane][KV_BLOCK].
     pub codes: *mut i8,
     /// One scale per row.
     pub scales: *mut f32,
@@ -17,8 +17,8 @@ impl Weights {
         Self { codes: scratch.cast(), scales: scratch.wrapping_add(MAX_ROWS * 2 * KV_BLOCK / 4) }
     }
 
-    /// Quantizes row r: each weight times its position's factor `by`, none below 0. Weights of 0 have codes of 0, so
-    /// a row's result does not depend on the reach of other rows.
+    /// Quantizes row r: each weight times its position's factor `by`. No product is negative. Weights of 0 have codes
+    /// of 0, so a row's result does not depend on the reach of other rows.
     ///
     /// # Safety
     /// `weights` holds KV_BLOCK floats.
@@ -38,7 +38,8 @@ impl Weights {
             let codes = self.codes.add(r * 2 * KV_BLOCK);
             for i in (0..KV_BLOCK).step_by(S::LANES) {
                 let x = s.mul(s.load(products.as_ptr().add(i)), s.splat(inverse));
-                // Approximately rounded down. The rest is between 0 and 1 and is stored MOST times as large.
+                // The first plane is approximately rounded down. The rest is between 0 and 1; the second plane stores
+                // it times MOST.
                 let first = s.round(s.sub(x, s.splat(0.5)));
                 s.store_i8(codes.add(i), first);
                 s.store_i8(codes.add(KV_BLOCK + i), s.mul(s.sub(x, first), s.splat(MOST)));
