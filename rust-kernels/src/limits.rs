@@ -1,4 +1,4 @@
-//! Measures the limits of this machine with the vectors that the kernels use.
+//! Measures this machine's limits (bandwidth, int8 and f32 rates) with the vector instructions that the kernels use.
 use crate::bail;
 use crate::clock::Instant;
 use crate::error::Result;
@@ -9,13 +9,13 @@ use crate::pool::Pool;
 use crate::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Read bandwidth in GB/s, then int8 and f32 peaks in 10^9 operations a second. All threads of the pool take part. A
-/// multiply-add counts as two operations; each figure is the best of five rounds.
+/// Returns the read bandwidth in GB/s, then the int8 and f32 peaks in 10^9 operations a second. All threads of the pool
+/// take part. A multiply-add counts as two operations. Each figure is the best of five rounds.
 ///
 /// # Errors
 /// A kernel panicked.
 pub fn measure(isa: Isa, pool: &mut Pool) -> Result<[f64; 3]> {
-    // Together larger than any last-level cache.
+    // The threads' shares together are larger than any last-level cache.
     let share = (512 << 20) / pool.threads();
     let buffers: Vec<Vec<u8>> = (0..pool.threads()).map(|t| vec![t as u8 + 1; share]).collect();
     // SAFETY: these kernels have no operands other than a slice.
@@ -29,7 +29,7 @@ pub fn measure(isa: Isa, pool: &mut Pool) -> Result<[f64; 3]> {
     Ok([bandwidth, 2.0 * int8, 2.0 * f32])
 }
 
-/// The work of all threads divided by the time of the slowest, in 10^9 a second.
+/// Returns the work of all threads divided by the time of the slowest thread, in 10^9 units of work a second.
 fn best(pool: &mut Pool, work: impl Fn(usize) -> u64 + Sync) -> Result<f64> {
     let mut best = 0f64;
     for _ in 0..5 {

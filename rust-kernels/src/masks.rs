@@ -1,36 +1,37 @@
-//! Token masks that are computed while their step runs.
+//! Hands token masks to a running step, so that they can be computed while the step runs.
 use crate::bail;
 use crate::error::Result;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// One bit per token, set if the token is allowed.
+/// A token mask: one bit per token, set if the token is allowed.
 pub type Mask = Arc<[u32]>;
 
 /// The masks of the current step.
 #[derive(Default)]
 pub struct Masks {
     board: Mutex<Board>,
-    /// Signals a new mask, or that the step must stop.
+    /// Signals that a mask has arrived or that the step must stop.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Board {
-    /// Number of the step that the masks belong to.
+    /// Number of the step whose masks are on the board.
     step: u32,
-    /// Words per mask.
+    /// Number of 32-bit words in each mask.
     words: usize,
     given: Vec<Option<Mask>>,
-    /// Memory of earlier steps' masks. Allocating thousands of words per mask would cost more than filling them.
+    /// Masks of earlier steps, whose memory is used again. To allocate thousands of words per mask would cost more than
+    /// to fill them.
     spare: Vec<Mask>,
 }
 
 impl Masks {
-    /// Announces a step's masks and words per mask. Drops the masks of earlier steps.
+    /// Announces how many masks a step has, and how many words each mask has. Drops the masks of earlier steps.
     ///
     /// # Errors
-    /// More masks than a step can have.
+    /// There are more masks than a step can have.
     pub fn expect(&self, step: u32, masks: usize, words: usize) -> Result<()> {
         if masks > 1 << 16 {
             bail!("A step may have at most {} masks (got {masks})", 1 << 16);
@@ -44,10 +45,10 @@ impl Masks {
         Ok(())
     }
 
-    /// Hands over a mask as little-endian words. Ignores masks of earlier steps.
+    /// Hands over mask `index` of step `step` as little-endian words. Ignores masks of earlier steps.
     ///
     /// # Errors
-    /// A mask that is not expected, or of another length.
+    /// The mask is not expected, or has another length.
     pub fn give(&self, step: u32, index: usize, mask: &[[u8; 4]]) -> Result<()> {
         let mut board = self.board();
         if board.step != step {
@@ -70,13 +71,13 @@ impl Masks {
         Ok(())
     }
 
-    /// Whether the mask is expected and fits a vocabulary of `vocab` tokens.
+    /// Whether mask `index` is expected and fits a vocabulary of `vocab` tokens.
     pub fn is_expected(&self, index: usize, vocab: usize) -> bool {
         let board = self.board();
         index < board.given.len() && board.words == vocab.div_ceil(32)
     }
 
-    /// Waits for a mask; None if the step must stop first.
+    /// Waits for mask `index` and returns it; None if the step must stop first.
     pub fn wait(&self, index: usize, stop: &AtomicBool) -> Option<Mask> {
         let mut board = self.board();
         loop {
@@ -117,7 +118,7 @@ mod tests {
             let first = scope.spawn(|| masks.wait(0, &stop));
             let second = scope.spawn(|| masks.wait(1, &stop));
             thread::sleep(Duration::from_millis(10));
-            masks.give(6, 1, &[[1, 0, 0, 0]]).unwrap(); // too late
+            masks.give(6, 1, &[[1, 0, 0, 0]]).unwrap(); // too late: a mask of an earlier step
             masks.give(7, 1, &[[2, 0, 0, 0]]).unwrap();
             assert_eq!(second.join().unwrap().as_deref(), Some(&[2][..]));
             stop.store(true, SeqCst);
@@ -140,7 +141,7 @@ mod tests {
         masks.give(2, 1, &word(6)).unwrap();
         assert_eq!(read(0).as_ptr(), place);
         assert_eq!([read(0)[0], read(1)[0], held[0]], [5, 6, 4].map(|low| low | 1 << 24));
-        masks.expect(3, 1, 2).unwrap(); // for another vocabulary
+        masks.expect(3, 1, 2).unwrap(); // masks for another vocabulary
         masks.give(3, 0, &[[7, 0, 0, 0], [8, 0, 0, 0]]).unwrap();
         assert_eq!(*read(0), [7, 8]);
     }

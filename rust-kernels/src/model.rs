@@ -1,4 +1,4 @@
-//! A model behind a handle: the file, its weights, its program.
+//! A model behind a handle: its file, its weights, its program and the threads that run it.
 use crate::bail;
 use crate::cache;
 use crate::error::{Error, Result};
@@ -15,17 +15,17 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-/// A pool that models use in turns, and a bell that announces jobs out of turn.
+/// A pool of threads that models use in turns, and a bell that wakes the threads before a model has its turn.
 struct SharedPool {
     turns: Turns<Pool>,
     bell: Bell,
 }
 
-/// The pools of this process with their thread counts.
+/// The pools of this process, each with its number of threads.
 static POOLS: Mutex<Vec<(usize, Weak<SharedPool>)>> = Mutex::new(Vec::new());
 
-/// Returns the pool that all models with this thread count share. They take turns step by step, because more threads
-/// than cores would slow each other down. The pool lives as long as any of these models.
+/// Returns the pool of `threads` threads, which all models with this number share. They take turns step by step,
+/// because more threads than cores would slow each other down. The pool lives as long as any of these models.
 fn shared_pool(threads: usize) -> std::io::Result<Arc<SharedPool>> {
     let mut pools = POOLS.lock().unwrap_or_else(|e| e.into_inner());
     pools.retain(|(_, pool)| pool.strong_count() > 0);
@@ -70,7 +70,7 @@ impl Model {
         Ok(Self { isa, threads, stop, masks, pool, state: Mutex::new(state) })
     }
 
-    /// The model's state. Only one call at a time may use it.
+    /// Returns the model's state, locked. Only one call at a time may use it.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Ok(state),
@@ -105,7 +105,7 @@ impl Model {
     /// Loads the following tensors from another file of the model.
     ///
     /// # Errors
-    /// The file does not exist, or no model is open.
+    /// The file does not exist, or no model file is open.
     pub fn read_from(&self, path: &str) -> Result<()> {
         let mut state = self.state()?;
         if state.file.is_none() {
@@ -115,10 +115,10 @@ impl Model {
         Ok(())
     }
 
-    /// Sets the factors of a matrix's rows before the matrix is loaded.
+    /// Sets the factors by which a matrix's rows are multiplied when the matrix is loaded.
     ///
     /// # Errors
-    /// As `Weights::set_factors`; or nothing is open or reserved.
+    /// As `Weights::set_factors`; or no file is open and no memory is reserved.
     pub fn set_factors(&self, index: usize, factors: Vec<f32>) -> Result<()> {
         let mut state = self.state()?;
         let Some(weights) = &mut state.weights else { bail!("No memory is reserved for weights") };
@@ -133,7 +133,7 @@ impl Model {
         let mut state = self.state()?;
         let State { file, weights, executor } = &mut *state;
         let (Some(file), Some(weights)) = (file, weights) else { bail!("No model file is open") };
-        // The executor's program was checked against the previous weights.
+        // The executor's program was checked against the previous weights, so it is no longer valid.
         *executor = None;
         if vector {
             return weights.load_vector(index, file, source);
@@ -141,7 +141,7 @@ impl Model {
         weights.load_matrix(index, file, source, self.isa, &mut self.pool.turns.take())
     }
 
-    /// Loads some rows of a tensor from row `first` on. Earlier rows are already loaded.
+    /// Loads some rows of a tensor from the bytes in `piece`, from row `first` on. All earlier rows are already loaded.
     ///
     /// # Errors
     /// As `Weights::load_rows` and `load_vector`; or no memory is reserved.
@@ -156,7 +156,7 @@ impl Model {
         weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.turns.take())
     }
 
-    /// Decodes a plan and allocates the memory that it runs in.
+    /// Decodes a plan and allocates the memory in which its steps run.
     ///
     /// # Errors
     /// The plan is malformed or does not fit the weights, or memory is not available.
@@ -168,7 +168,7 @@ impl Model {
         Ok(())
     }
 
-    /// Runs a step. Returns the bytes written, or None if the step was stopped.
+    /// Runs a step. Returns the number of bytes written to `output`, or None if the step was stopped.
     ///
     /// # Errors
     /// The step does not fit the program, or a kernel panicked.
@@ -182,7 +182,7 @@ impl Model {
         Ok(done.then_some(4 * step.output_words))
     }
 
-    /// Copies KV blocks and recurrent states to `output` and returns the bytes written.
+    /// Copies KV blocks and recurrent states to `output`. Returns the number of bytes written.
     ///
     /// # Errors
     /// As `cache::decode` and `Executor::read_cache`.
@@ -196,7 +196,7 @@ impl Model {
         executor.read_cache(&parts, output)
     }
 
-    /// Replaces KV blocks and recurrent states.
+    /// Overwrites KV blocks and recurrent states with the bytes in `input`.
     ///
     /// # Errors
     /// As `cache::decode` and `Executor::write_cache`.
@@ -207,7 +207,7 @@ impl Model {
         executor.write_cache(&parts, bytes)
     }
 
-    /// Nanoseconds spent in each op of the plan since the last call.
+    /// Returns the nanoseconds that each op of the plan has taken since the last call.
     ///
     /// # Errors
     /// No plan is compiled.
@@ -218,7 +218,7 @@ impl Model {
         }
     }
 
-    /// Measures the limits of this machine with `threads` threads: `limits::measure`.
+    /// Measures the limits of this machine with `threads` threads, as `limits::measure` does.
     ///
     /// # Errors
     /// As `limits::measure`; or the model has another number of threads.
@@ -229,8 +229,8 @@ impl Model {
         measure(self.isa, &mut self.pool.turns.take())
     }
 
-    /// Prepares the next step: withdraws an earlier stop, so that a late stop never ends the next step. Also
-    /// announces the step's masks and the words of each mask.
+    /// Prepares the next step. Clears the stop flag, so that a late stop of the previous step does not end this step.
+    /// Also announces the number of masks and the words of each mask.
     ///
     /// # Errors
     /// As `Masks::expect`.
@@ -240,7 +240,7 @@ impl Model {
         self.masks.expect(step, masks, words)
     }
 
-    /// Hands over a mask to the running step.
+    /// Hands mask `index` to the running step.
     ///
     /// # Errors
     /// As `Masks::give`.
@@ -248,7 +248,7 @@ impl Model {
         self.masks.give(step, index, mask)
     }
 
-    /// The flag that `stop` sets.
+    /// Returns the address of the flag that `stop` sets.
     pub fn stop_flag(&self) -> *mut bool {
         self.stop.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! A matrix product with an activation but without a gate: activation(weight x).
+//! Op: a matrix product with an activation but without a gate, activation(weight x).
 use super::glu::Unit;
 use super::{Decode, Op};
 use crate::error::Result;
@@ -18,7 +18,8 @@ impl Op for Activated {
         self.0.scratch(p)
     }
 
-    /// Idle in a step without rows: for example the head for pooled rows in a step that pools no sequence.
+    /// Whether the step has no rows for this op. For example, a head for pooled rows is idle in a step that pools no
+    /// sequence.
     fn is_idle(&self, run: &Run) -> bool {
         run.rows_of_any(self.0.x) == 0
     }

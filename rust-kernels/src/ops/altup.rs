@@ -1,4 +1,4 @@
-//! The parts that both ops of AltUp share: streams of rows, and the router that mixes them. Source: "Alternating
+//! AltUp keeps several streams of rows and mixes them with a router. Its two ops share this code. Source: "Alternating
 //! Updates for Efficient Transformers" (arXiv 2301.13310); the router is Gemma 3n's.
 use crate::bail;
 use crate::error::Result;
@@ -7,12 +7,12 @@ use crate::kernels::activations::{Function, Tanh};
 use crate::program::Operands;
 use crate::simd::Simd;
 
-/// Streams per token. Layers compute on the first.
+/// Number of streams per token. Layers compute on the first stream.
 pub const STREAMS: usize = 4;
-/// Lanes of the widest vector.
+/// Number of lanes of the widest vector.
 const WIDEST: usize = 16;
 
-/// The float buffers of the streams.
+/// The float buffers of the streams, one buffer per stream.
 pub(super) struct Streams {
     buffers: [usize; STREAMS],
     pub columns: usize,
@@ -20,7 +20,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// # Errors
-    /// Not STREAMS different buffers of the same width, or the width is not a multiple of WIDEST.
+    /// The operands are not STREAMS different buffers of the same width, or the width is not a multiple of WIDEST.
     pub fn decode(o: &mut Operands) -> Result<Self> {
         let count = o.size()?;
         if count != STREAMS {
@@ -41,7 +41,7 @@ impl Streams {
         Ok(Self { buffers, columns })
     }
 
-    /// Checks that a buffer is not one of the streams.
+    /// Rejects a buffer that is one of the streams.
     pub fn are_apart(&self, buffer: usize) -> Result<()> {
         if self.buffers.contains(&buffer) {
             bail!("buffer {buffer} is also a stream that the op changes");
@@ -54,7 +54,8 @@ impl Streams {
     }
 }
 
-/// Tensors of the router: the norm's weight, STREAMS rows of weights, and the matrix that computes the coefficients.
+/// Indices of the router's tensors: the norm's weight, STREAMS rows of weights, and the matrix that computes the
+/// coefficients.
 pub(super) struct Mixing {
     norm: usize,
     router: usize,
@@ -88,13 +89,13 @@ impl Mixing {
 /// Computes the coefficients of a row x: C tanh(R (x / rms(x) * norm) / columns).
 #[derive(Clone, Copy)]
 pub struct Router {
-    /// [columns]
+    /// The norm's weight, [columns].
     pub norm: *const f32,
-    /// R, [STREAMS][columns]
+    /// R: the router's weights, [STREAMS][columns].
     pub router: *const f32,
-    /// C, [N][STREAMS]
+    /// C: the matrix that computes N coefficients, [N][STREAMS].
     pub coefs: *const f32,
-    /// A multiple of 16.
+    /// Columns of a row: a multiple of 16.
     pub columns: usize,
     pub eps: f32,
 }

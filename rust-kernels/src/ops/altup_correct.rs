@@ -1,4 +1,5 @@
-//! AltUp's correction: after a layer, each stream takes a share of the error of the first stream's prediction.
+//! Op: AltUp's correction. After a layer, each stream is corrected by a share of the error of the first stream's
+//! prediction.
 use super::altup::{Mixing, Router, STREAMS, Streams};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
 pub struct AltupCorrect {
-    /// The layer's result.
+    /// Buffer of the layer's result.
     x: usize,
     streams: Streams,
     mixing: Mixing,
@@ -50,7 +51,8 @@ impl Op for AltupCorrect {
     }
 }
 
-/// streams[i] += (1 + c[i]) * (x - streams[0]), with coefficients c of x. Then y = streams[0] * scale.
+/// Computes streams[i] += (1 + c[i]) * (x - streams[0]) for one row, with coefficients c of x. Then y = streams[0] *
+/// scale.
 ///
 /// # Safety
 /// `x`, the streams, `scale` and `scratch` hold `router.columns` floats and do not overlap. `router` has STREAMS
@@ -62,7 +64,7 @@ pub struct CorrectRow<'a> {
     pub scale: *const f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used if there is no float output.
+    /// Receives the row if there is no float output.
     pub scratch: *mut f32,
 }
 

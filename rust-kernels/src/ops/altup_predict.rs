@@ -1,4 +1,4 @@
-//! AltUp's prediction: before a layer, each stream becomes a mixture of all streams.
+//! Op: AltUp's prediction. Before a layer, each stream becomes a mixture of all streams.
 use super::altup::{Mixing, Router, STREAMS, Streams};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::simd::{Kernel, Simd};
 pub struct AltupPredict {
     streams: Streams,
     mixing: Mixing,
-    /// Factor of the first stream's copy.
+    /// The first stream is copied to the output, times this factor.
     scale: f32,
     out: usize,
 }
@@ -35,11 +35,11 @@ impl Op for AltupPredict {
     }
 }
 
-/// streams[i] += the sum over j of c[4 i + j] * streams[j], with coefficients c of the first stream. Then out = scale
-/// * streams[0].
+/// Adds to each stream i the sum over j of c[4 i + j] * streams[j], with coefficients c of the first stream. Then out =
+/// scale * streams[0].
 ///
 /// # Safety
-/// All hold `router.columns` floats and do not overlap; `router` has STREAMS^2 coefficients.
+/// All pointers hold `router.columns` floats and do not overlap; `router` has STREAMS^2 coefficients.
 pub struct PredictRow {
     pub streams: [*mut f32; STREAMS],
     pub router: Router,

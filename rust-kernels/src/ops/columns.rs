@@ -1,4 +1,4 @@
-//! Copies a range of a row's columns to float and quantized outputs.
+//! Op: copies a range of each row's columns to float and quantized outputs.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -45,7 +45,7 @@ impl Op for Columns {
     }
 }
 
-/// `Outputs::put` of a whole row, as a kernel.
+/// Kernel that calls `Outputs::put` for a whole row.
 ///
 /// # Safety
 /// `x` holds `columns` floats; the outputs have the row and the same number of columns.

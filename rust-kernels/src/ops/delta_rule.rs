@@ -1,14 +1,14 @@
-//! The gated delta rule, token by token, with the state in the first-level cache.
+//! Op: the gated delta rule, token by token, with the state in the first-level cache.
 //!
-//! A head's state S is a matrix [value dimension][key dimension]. Each token computes S <- a S + d k^T with d = beta
-//! (v - a S k), and reads o = S q. The rows of different values are independent. So a tile of values, one per lane,
-//! goes through all tokens while it is in the cache. The pass that writes token t's update also computes the products
-//! with token t + 1's key and query. No pass is needed for o = a (S q) + d (k . q), so there is one pass per token.
+//! A head's state S is a matrix [value dimension][key dimension]. Each token computes S <- a S + d k^T with d = beta (v
+//! - a S k), and reads o = S q. The state's rows are independent. So a tile of rows, one per lane, is taken through all
+//! tokens while it is in the cache. The pass that writes token t's update also computes the products with token t + 1's
+//! key and query. No pass is needed for o = a (S q) + d (k . q), so there is one pass per token.
 //!
 //! The chunked form replaces these passes by products of small matrices. It suits machines whose matrix units are
 //! faster than their vectors. Here chunks of 16 save little and longer chunks less (docs/lab/2026-11.md). Its sums
-//! would also depend on where a prompt is split; these do not. Source: "Gated Delta Networks" (arXiv 2412.06464),
-//! equation 10.
+//! would also depend on where a prompt is split. The sums here do not. Source: "Gated Delta Networks" (arXiv
+//! 2412.06464), equation 10.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -98,34 +98,36 @@ impl Op for DeltaRule {
     }
 }
 
-/// Largest dimension of a head.
+/// Largest supported dimension of a head.
 pub const MAX_DIM: usize = 256;
-/// Tokens whose gates and results are in memory at a time.
+/// Number of tokens whose gates and results are in memory at a time.
 const CHUNK: usize = 64;
-/// Vectors side by side in a tile.
+/// Number of vectors in a tile of the state.
 const WIDE: usize = 2;
 
-/// One value head over tokens of one sequence. Token t's vectors are `t` strides after the first token's.
+/// One value head and the tokens of one sequence. Each pointer is at the first token's numbers; token t's numbers are
+/// `t` strides further on.
 pub struct DeltaHead<'a> {
     pub q: *const f32,
     pub k: *const f32,
     pub v: *const f32,
     /// Floats between tokens in q, k and v.
     pub stride: usize,
-    /// Gate of the results: they are multiplied by silu(gate).
+    /// Gate of the results, which are multiplied by silu(gate).
     pub gate: *const f32,
     pub gate_stride: usize,
-    /// The head's number for each token: a = e^(decay * softplus(alpha + bias)); beta goes through a sigmoid.
+    /// Inputs of the head's two numbers per token: a = e^(decay * softplus(alpha + bias)), and beta, to which a sigmoid
+    /// is applied.
     pub alpha: *const f32,
     pub alpha_stride: usize,
     pub beta: *const f32,
     pub beta_stride: usize,
     pub decay: f32,
     pub bias: f32,
-    /// [dim]: weight of the RMSNorm of each result.
+    /// Weight of the RMSNorm of each result, [dim].
     pub norm: *const f32,
     pub eps: f32,
-    /// [dim / tile][dim][tile], where a tile is WIDE vectors of values.
+    /// The head's state, [dim / tile][dim][tile]. A tile is WIDE vectors of values.
     pub state: *mut f32,
     pub dim: usize,
     pub tokens: usize,
@@ -133,7 +135,7 @@ pub struct DeltaHead<'a> {
     pub out: &'a Outputs,
     pub row: usize,
     pub column: usize,
-    /// `scratch_len(dim)` floats.
+    /// Scratch memory of `scratch_len(dim)` floats.
     pub scratch: *mut f32,
 }
 
@@ -141,11 +143,11 @@ pub const fn scratch_len(dim: usize) -> usize {
     CHUNK * dim
 }
 
-/// The gates of a chunk's tokens.
+/// Numbers of a chunk's tokens: a, beta and the product of key and query.
 struct Gates {
     decay: [f32; CHUNK],
     beta: [f32; CHUNK],
-    /// k . q
+    /// The product k . q.
     overlap: [f32; CHUNK],
 }
 
@@ -181,7 +183,8 @@ impl Kernel for &DeltaHead<'_> {
     }
 }
 
-/// Updates one tile of values, from `column` on, with the chunk's n tokens. Their S q go to the scratch rows.
+/// Updates one tile of the state, from value `column` on, with the chunk's n tokens. Writes the tokens' S q to the
+/// scratch rows.
 #[inline(always)]
 unsafe fn scan<S: Simd>(s: S, a: &DeltaHead, start: usize, n: usize, gates: &Gates, column: usize) {
     unsafe {
@@ -209,7 +212,8 @@ unsafe fn scan<S: Simd>(s: S, a: &DeltaHead, start: usize, n: usize, gates: &Gat
     }
 }
 
-/// One pass over a tile: with WRITE, S <- decay S + update k^T; with READ, returns S next_k and S next_q.
+/// Makes one pass over a tile. With WRITE, it computes S <- decay S + update k^T. With READ, it returns S next_k and S
+/// next_q.
 #[inline(always)]
 unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
     s: S,
@@ -250,7 +254,7 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
     }
 }
 
-/// Normalizes and gates token t's result `y` in place, and writes it to the outputs.
+/// Normalizes token t's result `y` in place, multiplies it by its gate, and writes it to the outputs.
 #[inline(always)]
 unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
     unsafe {
@@ -265,7 +269,7 @@ unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
     }
 }
 
-/// ln(1 + e^x). Equals x in f32 if e^x is large.
+/// Returns ln(1 + e^x). In f32 this equals x if e^x is large.
 fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }

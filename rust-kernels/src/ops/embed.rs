@@ -1,4 +1,4 @@
-//! The embedding matrix's row of each token.
+//! Op: copies each token's row of the embedding matrix.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -8,7 +8,7 @@ use crate::simd::{Kernel, Simd};
 
 pub struct Embed {
     weight: usize,
-    /// Factor of the rows.
+    /// Factor by which the rows are multiplied.
     scale: f32,
     out: usize,
     columns: usize,
@@ -39,7 +39,7 @@ impl Op for Embed {
     }
 }
 
-/// x = x * by.
+/// Multiplies a row by a number: x = x * by.
 ///
 /// # Safety
 /// `x` holds `columns` floats.

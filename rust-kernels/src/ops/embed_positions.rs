@@ -1,5 +1,5 @@
-//! Learned positions: adds the row of its position to each token's row. With token types, it also adds the row of the
-//! first type.
+//! Op: adds learned positions. Each token's row is increased by the row of the token's position. With token types, also
+//! by the row of the first type.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -9,11 +9,11 @@ use crate::simd::{Kernel, Simd};
 
 pub struct EmbedPositions {
     x: usize,
-    /// Matrices: one row per position, one row per token type.
+    /// Indices of two matrices: one row per position, and one row per token type.
     positions: Option<usize>,
     types: Option<usize>,
     columns: usize,
-    /// Number of positions.
+    /// Number of positions that the matrix has.
     longest: usize,
 }
 
@@ -61,10 +61,10 @@ impl Op for EmbedPositions {
     }
 }
 
-/// x += added.
+/// Adds two rows: x += added.
 ///
 /// # Safety
-/// Both hold `columns` floats, padded to whole vectors of any instruction set.
+/// Both rows hold `columns` floats, padded to whole vectors of any instruction set.
 struct AddRow {
     x: *mut f32,
     added: *const f32,

@@ -1,4 +1,5 @@
-//! A product with each chosen expert and an activation, without a gate: activation(weight x).
+//! Op: multiplies rows by the matrix of each chosen expert and applies an activation, without a gate: activation(weight
+//! x).
 use super::expert_glu::Unit;
 use super::{Decode, Op};
 use crate::error::Result;

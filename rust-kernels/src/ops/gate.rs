@@ -1,4 +1,5 @@
-//! Products of a gate and a value, element by element or with one gate per row. The gate may have an activation.
+//! Op: multiplies values by gates, element by element or with one gate per row. An activation may be applied to the
+//! gate.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -7,12 +8,12 @@ use crate::kernels::activations::{Function, Gelu};
 use crate::program::{Operands, Rows};
 use crate::simd::{Kernel, Simd, exp};
 
-/// The gate's activation.
+/// The activation that is applied to the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GateActivation {
     None,
     Sigmoid,
-    /// GELU by its tanh formula.
+    /// GELU with the tanh approximation.
     Gelu,
 }
 
@@ -20,13 +21,13 @@ pub struct Gate {
     gate: usize,
     activation: GateActivation,
     x: usize,
-    /// The first column of x that is read.
+    /// The first column of x that the op reads.
     from: usize,
     out: usize,
     /// Whether the product is added to the contents of `out`.
     add: bool,
     columns: usize,
-    /// Whether there is one gate per row instead of one per column.
+    /// Whether a row has a single gate instead of one gate per column.
     single: bool,
 }
 
@@ -73,7 +74,7 @@ impl Op for Gate {
     }
 }
 
-/// out = activation(gate) * x for one row, or out += with `add`.
+/// Computes out = activation(gate) * x for one row. With `add` it adds the product to `out`.
 ///
 /// # Safety
 /// `x` and `out` hold `columns` floats. `gate` holds the same number, or one float if `single`.
@@ -101,7 +102,7 @@ impl Kernel for GateRow {
                 self.write(s, g, x.add(i), out.add(i));
             }
             if whole < columns {
-                // The last few columns take the same steps on padded copies.
+                // The last few columns are computed in the same way, on copies padded to a whole vector.
                 let left = columns - whole;
                 let [mut gates, mut xs, mut outs] = [[0f32; 16]; 3];
                 std::ptr::copy_nonoverlapping(x.add(whole), xs.as_mut_ptr(), left);
@@ -119,7 +120,7 @@ impl Kernel for GateRow {
 }
 
 impl GateRow {
-    /// Writes one vector.
+    /// Computes and writes one vector of `out`.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, gate: S::F, x: *const f32, out: *mut f32) {
         unsafe {
@@ -136,7 +137,7 @@ fn activate<S: Simd>(s: S, activation: GateActivation, x: S::F) -> S::F {
         GateActivation::None => x,
         GateActivation::Sigmoid => {
             let x = s.max(s.splat(-88.0), s.min(s.splat(88.0), x));
-            // x - x is 0 for numbers and NaN for NaN, which `exp` would treat as -infinity.
+            // x - x is 0 for a number and NaN for NaN, which `exp` would treat like -infinity.
             s.div(s.add(one, s.sub(x, x)), s.add(one, exp(s, s.sub(s.splat(0.0), x))))
         }
         GateActivation::Gelu => Gelu::of(s, x),

@@ -1,5 +1,5 @@
-//! The gated short convolution of LFM2: a causal convolution per channel, with one gate before it and one behind it.
-//! Source: "LFM2 Technical Report" (arXiv 2511.23404), section 2.
+//! Op: the gated short convolution of LFM2. This is a causal convolution per channel, with one gate before it and one
+//! behind it. Source: "LFM2 Technical Report" (arXiv 2511.23404), section 2.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -9,19 +9,20 @@ use crate::kernels::norm::Outputs;
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
-/// Maximum inputs of a result: those of the token itself and of the tokens before it.
+/// Maximum number of inputs of a result: the token's own input and the inputs of earlier tokens.
 pub const MOST_TAPS: usize = 16;
-/// Channels of an item: two blocks of quantized activations.
+/// Number of channels per item of work: two blocks of quantized activations.
 const CHANNELS: usize = 2 * BLOCK;
 
 pub struct GatedConv {
-    /// Rows of three parts: gate before, gate behind, input.
+    /// Buffer whose rows have three parts: gate before, gate behind, input.
     x: usize,
-    /// [block of channels][tap][channel of the block]
+    /// Convolution weights, [block of channels][tap][channel of the block].
     weights: Vec<f32>,
     taps: usize,
     channels: usize,
-    /// Floats from a slot's start to the layer's state, [block of channels][taps - 1][channel of the block].
+    /// Offset in floats from a slot's start to the layer's state, which is [block of channels][taps - 1][channel of the
+    /// block].
     state: usize,
     out: Out,
 }
@@ -42,7 +43,7 @@ impl Decode for GatedConv {
     }
 }
 
-/// Reorders convolution weights [channel][tap] for the kernel.
+/// Reorders convolution weights from [channel][tap] to the kernel's order.
 fn by_block(weights: &[f32], taps: usize) -> Vec<f32> {
     let blocks = weights.chunks(taps * CHANNELS);
     blocks.flat_map(|block| (0..taps).flat_map(move |tap| block.iter().skip(tap).step_by(taps))).copied().collect()
@@ -84,32 +85,32 @@ impl Op for GatedConv {
     }
 }
 
-/// A block of channels over tokens of one sequence, token by token. y = behind * (sum of weights * gated inputs),
-/// where an input is multiplied by its own gate `before`.
+/// Computes a block of channels for tokens of one sequence, token by token: y = behind * (sum of weights * gated
+/// inputs). A gated input is the input times its own gate `before`.
 ///
 /// # Safety
 /// The pointers hold what their comments say. `count` is a multiple of 32, `taps` at least 2. The outputs have rows
 /// from `row` on.
 pub struct GatedConvBlock<'a> {
-    /// The first token's first channel in the first of three parts, which are `width` apart: gate before, gate
-    /// behind, input.
+    /// Address of the first token's first channel in the first of three parts, which are `width` apart: gate before,
+    /// gate behind, input.
     pub x: *const f32,
     pub width: usize,
     /// Floats between two tokens.
     pub stride: usize,
     pub tokens: usize,
-    /// [taps][count], oldest input first.
+    /// Convolution weights, [taps][count], oldest input first.
     pub weights: *const f32,
     pub taps: usize,
-    /// [taps - 1][count]: the gated inputs before the first token, oldest first. Updated to those before the next
-    /// token.
+    /// The gated inputs before the first token, [taps - 1][count], oldest first. The kernel replaces them by those
+    /// before the next token.
     pub state: *mut f32,
     pub count: usize,
     pub out: &'a Outputs,
     /// The first token's row and the first channel's column in the outputs.
     pub row: usize,
     pub column: usize,
-    /// `count` floats.
+    /// Scratch memory of `count` floats.
     pub scratch: *mut f32,
 }
 

@@ -1,4 +1,4 @@
-//! RMSNorm of each group of columns, as in Mamba2's gated results. Source: "Transformers are SSMs" (arXiv
+//! Op: RMSNorm of each group of columns, as for Mamba2's gated results. Source: "Transformers are SSMs" (arXiv
 //! 2405.21060), section 7.
 use super::{Decode, Op};
 use crate::bail;
@@ -12,11 +12,11 @@ use crate::simd::{Kernel, Simd};
 
 pub struct GroupedNorm {
     x: usize,
-    /// The first column that is read.
+    /// The first column that the op reads.
     first: usize,
     weight: usize,
     groups: usize,
-    /// Columns of a group.
+    /// Number of columns in a group.
     width: usize,
     eps: f32,
     out: Out,
@@ -67,7 +67,7 @@ impl Op for GroupedNorm {
     }
 }
 
-/// y = x / sqrt(mean(x^2) + eps) * weight for one group of a row.
+/// Computes y = x / sqrt(mean(x^2) + eps) * weight for one group of a row.
 ///
 /// # Safety
 /// `x`, `weight` and `scratch` hold `width` floats, a multiple of 32. The outputs have the row, and the group from
@@ -80,7 +80,7 @@ pub struct NormGroup<'a> {
     pub out: &'a Outputs,
     pub row: usize,
     pub column: usize,
-    /// Used if there is no float output.
+    /// Receives the group if there is no float output.
     pub scratch: *mut f32,
 }
 

@@ -1,5 +1,5 @@
-//! Multiplies each head's part of a row by the head's own matrix. Latent attention maps queries into the cache's
-//! space with it, and results back.
+//! Op: multiplies each head's part of a row by the head's own matrix. Latent attention uses it to map queries into the
+//! space of its KV cache, and results back.
 use super::experts::panels_of;
 use super::product::{Operand, Product};
 use super::quantize::{QuantizeRow, QuantizeRowFinely};
@@ -14,7 +14,7 @@ use crate::kernels::quant_rows::{FineRows, QuantRows, row_bytes, tile_rows};
 use crate::program::{Operands, Program, ROW_ROUND};
 use std::ops::Range;
 
-/// Rows that a head's matrix multiplies at once.
+/// Number of rows that a head's matrix multiplies at once.
 const ROWS: usize = 64;
 
 pub struct HeadMatMul {
@@ -22,15 +22,15 @@ pub struct HeadMatMul {
     weight: usize,
     out: usize,
     heads: usize,
-    /// Columns and rows of a head's matrix.
+    /// Numbers of columns and rows of a head's matrix.
     columns: usize,
     rows: usize,
-    /// Columns of a head's part of a row that are not multiplied. They are behind the others with `keeps`, else in
-    /// front.
+    /// Columns of a head's part of a row that are not multiplied. With `keeps` they are behind the multiplied columns,
+    /// else in front.
     rest: usize,
-    /// Whether the rest is copied in front of the products. Otherwise it is dropped.
+    /// Whether these remaining columns are copied in front of the products. Otherwise they are dropped.
     keeps: bool,
-    /// Whether quantized weights read x in two planes.
+    /// Whether quantized weights read x as 8-bit blocks in two planes.
     fine: bool,
 }
 
@@ -78,7 +78,7 @@ impl HeadMatMul {
         if self.fine { 2 } else { 1 }
     }
 
-    /// The multiplied part of a head in a row, and the address of its products.
+    /// Returns the address of a head's multiplied part in a row, and the address of its products.
     fn at(&self, run: &Run, head: usize, row: usize) -> [*mut f32; 2] {
         let (skipped, kept) = if self.keeps { (0, self.rest) } else { (self.rest, 0) };
         let x = run.float(self.x, row).wrapping_add(head * (self.columns + self.rest) + skipped);
@@ -122,7 +122,7 @@ impl HeadMatMul {
             bias: std::ptr::null(),
             epilogue: Epilogue::Store,
         };
-        // SAFETY: decoding checked the widths; the scratch has room for ROWS rows, and there are at most as many.
+        // SAFETY: decoding checked the widths. The scratch memory has room for ROWS rows, and there are at most ROWS.
         unsafe {
             for row in 0..m {
                 let x = x.base.add(row * x.stride);

@@ -1,4 +1,4 @@
-//! Stores a draft's rows where it recalled them, so that the next draft continues from them.
+//! Op: stores a draft's rows in the buffer from which `recall` read them, so that the next draft continues from them.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;

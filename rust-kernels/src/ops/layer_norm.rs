@@ -1,4 +1,5 @@
-//! LayerNorm with float and quantized outputs. With outputs per row of logits it only reads rows with logits.
+//! Op: LayerNorm with float and quantized outputs. If its outputs have one row per row of logits, it only reads rows
+//! with logits.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -11,12 +12,12 @@ pub struct LayerNorm {
     x: usize,
     weight: usize,
     bias: Option<usize>,
-    /// Groups of columns that are normalized separately.
+    /// Number of groups of columns that are normalized separately.
     groups: usize,
     eps: f32,
     out: Out,
     columns: usize,
-    /// Whether it only reads rows with logits.
+    /// Whether the op only reads rows with logits.
     gather: bool,
 }
 
@@ -68,7 +69,7 @@ impl Op for LayerNorm {
     }
 }
 
-/// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each group of one row.
+/// Computes y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each group of one row.
 ///
 /// # Safety
 /// `x`, `weight` and `scratch` hold `columns` floats, a multiple of `groups`. So does `bias` unless null. The outputs
@@ -82,7 +83,7 @@ pub struct LayerNormRow<'a> {
     pub eps: f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used if there is no float output.
+    /// Receives the row if there is no float output.
     pub scratch: *mut f32,
 }
 

@@ -1,4 +1,4 @@
-//! Mamba2's recurrence, token by token, with a tile of the state in the first-level cache.
+//! Op: Mamba2's recurrence, token by token, with a tile of the state in the first-level cache.
 //!
 //! A head's state is a matrix h [channel][state size]. Each token computes h <- a h + dt x B^T with dt =
 //! softplus(step + bias) and a = e^(decay dt). It reads y = h C + skip x, and the result is y silu(gate). Memory
@@ -7,9 +7,9 @@
 //! s and s restarts at 1. This depends only on the head's own tokens.
 //!
 //! Each lane holds one channel, and channels are independent. A tile of channels goes through a chunk of tokens,
-//! several at a time while an element is in a register. Each element sums tokens in order, and each token sums
-//! elements in order. So no sum depends on where a step ends. Chunked matrix products would depend on it and cost as
-//! many multiply-adds. Source: "Transformers are SSMs" (arXiv 2405.21060), section 7.
+//! several at a time while an element is in a register. Each element sums tokens in order, and each token sums elements
+//! in order. So no sum depends on where a step ends. Sums of chunked matrix products would depend on that, and they
+//! cost the same number of multiply-adds. Source: "Transformers are SSMs" (arXiv 2405.21060), section 7.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -73,47 +73,49 @@ impl Op for Mamba2 {
     }
 }
 
-/// Largest dimension of a head and of its state.
+/// Largest supported dimension of a head, and of its state.
 pub const MAX_SIZE: usize = 256;
-/// Tokens that a tile processes before the next tile.
+/// Number of tokens that a tile processes before the next tile starts.
 const CHUNK: usize = 64;
-/// Lower bound of the product of the decays; its inverse is the upper bound.
+/// Lower bound of s, the product of the decays. The inverse of this bound is the upper bound of s.
 const SMALLEST: f32 = 1.0 / (1u64 << 60) as f32;
 
-/// Floats of a head's state: H, then `dim` floats of which the first is s. A zero there means s = 1.
+/// Returns the number of floats in a head's state: H, then `dim` floats of which the first is s. A zero there means s =
+/// 1.
 pub const fn state_len(dim: usize, state_size: usize) -> usize {
     dim * (state_size + 1)
 }
 
-/// One head over tokens of one sequence. Token t's numbers are t strides after the first token's.
+/// One head and the tokens of one sequence. Each pointer is at the first token's numbers; token t's numbers are t
+/// strides further on.
 pub struct MambaHead {
-    /// [dim]: gate of the results, which are multiplied by silu(gate).
+    /// Gate of the results, [dim]. The results are multiplied by silu(gate).
     pub gate: *const f32,
-    /// [dim]; overwritten with the results.
+    /// Inputs, [dim]. The kernel overwrites them with the results.
     pub x: *mut f32,
-    /// B and C, [state_size] each: B writes x into the state, C reads the state.
+    /// The vectors B and C, [state_size] each. B writes x into the state, C reads the state.
     pub write: *const f32,
     pub read: *const f32,
-    /// The head's number for each token: dt = softplus(step + bias).
+    /// The head's input for the step size of each token: dt = softplus(step + bias).
     pub step: *const f32,
     pub stride: usize,
     pub decay: f32,
     pub skip: f32,
     pub bias: f32,
-    /// [dim / tile][state_size][tile], where `tile_vectors` gives the width of each tile; then s.
+    /// The head's state: H as [dim / tile][state_size][tile], then s. `tile_vectors` gives the width of each tile.
     pub state: *mut f32,
     pub dim: usize,
     pub state_size: usize,
     pub tokens: usize,
 }
 
-/// The step sizes of a chunk's tokens.
+/// Factors of a chunk's tokens, computed from their step sizes.
 struct Steps {
-    /// dt / s
+    /// Factor dt / s with which a token is written into H.
     write: [f32; CHUNK],
-    /// s
+    /// Factor s with which H is read after the token.
     read: [f32; CHUNK],
-    /// Factor of H before the token; almost always 1.
+    /// Factor by which H is multiplied before the token; almost always 1.
     fold: [f32; CHUNK],
 }
 
@@ -145,8 +147,8 @@ impl Kernel for &MambaHead {
     }
 }
 
-/// Vectors of the next tile if `left` vectors are left. Two vectors of sixteen lanes with a state size of 128 fill
-/// half of a first-level cache.
+/// Returns the number of vectors in the next tile if `left` vectors are left. Two vectors of sixteen lanes with a state
+/// size of 128 fill half of a first-level cache.
 pub const fn tile_vectors(left: usize) -> usize {
     if left >= 2 { 2 } else { 1 }
 }
@@ -180,7 +182,7 @@ unsafe fn scale<S: Simd>(s: S, a: &MambaHead, start: usize, n: usize, steps: &mu
     }
 }
 
-/// Updates one tile of channels, from `column` on, with the chunk's n tokens.
+/// Updates one tile of H, from channel `column` on, with the chunk's n tokens.
 #[inline(always)]
 unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: usize, steps: &Steps, column: usize) {
     unsafe {
@@ -189,7 +191,8 @@ unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: us
             if steps.fold[t] != 1.0 {
                 fold::<S, W>(s, a, steps.fold[t], column);
             }
-            // In a group of tokens only the first may follow a fold.
+            // Tokens are processed in groups. Only the first token of a group may need H to be multiplied by a factor
+            // (`fold`).
             let together = (1..4).find(|i| t + i >= n || steps.fold[t + i] != 1.0).unwrap_or(4);
             if const { S::FLOAT_PANELS == 4 } && together == 4 {
                 tokens::<S, W, 4>(s, a, start, t, steps, column);
@@ -205,7 +208,7 @@ unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: us
     }
 }
 
-/// H *= factor.
+/// Multiplies the tile's H by a factor.
 #[inline(always)]
 unsafe fn fold<S: Simd, const W: usize>(s: S, a: &MambaHead, factor: f32, column: usize) {
     unsafe {
@@ -216,7 +219,7 @@ unsafe fn fold<S: Simd, const W: usize>(s: S, a: &MambaHead, factor: f32, column
     }
 }
 
-/// Updates a tile with T tokens of the chunk, from token t on.
+/// Updates a tile of H with T tokens of the chunk, from token t on.
 #[inline(always)]
 unsafe fn tokens<S: Simd, const W: usize, const T: usize>(
     s: S,

@@ -1,4 +1,5 @@
-//! Scales rows to the root mean square of another row. Optionally computes the mean of all.
+//! Op: scales rows so that their root mean square equals that of another row. Can also compute the mean of all these
+//! rows.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -7,7 +8,7 @@ use crate::kernels::norm::{inverse_rms, scale_by};
 use crate::program::Operands;
 use crate::simd::{Kernel, Simd};
 
-/// Maximum rows that are scaled: far more than any model has.
+/// Maximum number of rows that the op scales: far more than any model has.
 const MOST: usize = 16;
 
 pub struct MatchRms {
@@ -55,10 +56,11 @@ impl Op for MatchRms {
     }
 }
 
-/// x *= rms(like) / max(rms(x), least) for each x. Also writes the mean of `like` and all x unless `mean` is null.
+/// Computes x *= rms(like) / max(rms(x), least) for each row x. Also writes the mean of `like` and all x unless `mean`
+/// is null.
 ///
 /// # Safety
-/// All hold `columns` floats and do not overlap.
+/// All rows hold `columns` floats and do not overlap.
 pub struct MatchRow<'a> {
     pub like: *const f32,
     pub xs: &'a [*mut f32],
@@ -74,7 +76,7 @@ impl Kernel for MatchRow<'_> {
     unsafe fn run<S: Simd>(self, s: S) {
         let Self { like, xs, least, columns, mean } = self;
         unsafe {
-            // The inverse of a row of zeros is infinite, and the inverse of infinity is 0 again.
+            // This also holds for a row of zeros: its inverse RMS is infinite, and the inverse of infinity is 0.
             let rms = |x: *const f32| 1.0 / inverse_rms(s, x, columns, 0.0);
             let wanted = rms(like);
             for &x in xs {

@@ -1,4 +1,4 @@
-//! Adds the RMSNorm of groups of columns to a residual, then scales the sum by the layer's scale.
+//! Op: adds the RMSNorm of groups of columns to a residual, then multiplies the sum by the layer's scale.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -10,12 +10,12 @@ use crate::simd::{Kernel, Simd};
 pub struct PostNorm {
     x: usize,
     weight: Option<usize>,
-    /// Columns that are normalized together, with the same weights.
+    /// Number of columns that are normalized together. All groups use the same weights.
     group: usize,
     eps: f32,
-    /// Factor of the normalized rows.
+    /// Factor by which the normalized rows are multiplied.
     scale: f32,
-    /// One number, the factor of the sum.
+    /// Index of a vector with one number, the factor of the sum.
     layer_scale: Option<usize>,
     to: usize,
     columns: usize,
@@ -55,7 +55,7 @@ impl Op for PostNorm {
     }
 }
 
-/// to = (to + scale * x / sqrt(mean(x^2) + eps) * weight) * layer_scale for one row, each group of columns
+/// Computes to = (to + scale * x / sqrt(mean(x^2) + eps) * weight) * layer_scale for one row, each group of columns
 /// separately. A null `weight` counts as ones.
 ///
 /// # Safety

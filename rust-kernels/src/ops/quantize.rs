@@ -1,4 +1,4 @@
-//! Quantizes float rows to 8-bit blocks in one plane or two.
+//! Op: quantizes float rows to 8-bit blocks, in one plane or two.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -50,7 +50,7 @@ impl Op for Quantize {
     }
 }
 
-/// `quantize_row` as a kernel.
+/// Kernel that calls `quantize_row`.
 ///
 /// # Safety
 /// As `quantize_row`.
@@ -69,7 +69,7 @@ impl Kernel for QuantizeRow<'_> {
     }
 }
 
-/// `quantize_row_finely` as a kernel.
+/// Kernel that calls `quantize_row_finely`.
 ///
 /// # Safety
 /// As `quantize_row_finely`.

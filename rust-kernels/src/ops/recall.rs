@@ -1,5 +1,5 @@
-//! The first op of a draft. Drafts run the ops from here on; other steps do not. Each row of a draft continues from a
-//! row of the previous step.
+//! Op: begins the draft of a plan. Drafts run this op and the ops after it; other steps run the ops before it. Each row
+//! of a draft continues from a row of the previous step.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -31,7 +31,7 @@ impl Op for Recall {
     fn run(&self, run: &Run, work: &Work) {
         for row in work.items(run.tokens()).flatten() {
             let x = run.float(self.x, run.step.drafts[row]);
-            // SAFETY: decoding the plan checked the widths, decoding the step the rows.
+            // SAFETY: decoding the plan checked the widths; decoding the step checked the rows.
             unsafe { run.float(self.out, row).copy_from_nonoverlapping(x, self.columns) };
         }
     }

@@ -1,4 +1,4 @@
-//! Returns the pooled rows: one row of floats per pooled sequence.
+//! Op: returns one row of floats per pooled sequence as the step's output.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -30,7 +30,7 @@ impl Op for ReturnPooled {
         for item in work.single_items(run.step.pools.len()).flatten() {
             let (row, answer) = (run.float(self.x, item), run.step.pools[item].answer);
             for i in 0..self.columns {
-                // SAFETY: the row is the item's, and the words are its sequence's.
+                // SAFETY: the item owns the row, and only its sequence writes these words of the output.
                 unsafe { run.answer(answer + i, (*row.add(i)).to_bits()) }
             }
         }

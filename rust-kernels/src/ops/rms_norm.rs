@@ -1,4 +1,5 @@
-//! RMSNorm with float and quantized outputs. With outputs per row of logits it only reads rows with logits.
+//! Op: RMSNorm with float and quantized outputs. If its outputs have one row per row of logits, it only reads rows with
+//! logits.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -10,11 +11,11 @@ pub struct RmsNorm {
     x: usize,
     weight: Option<usize>,
     eps: f32,
-    /// Factor of the normalized rows.
+    /// Factor by which the normalized rows are multiplied.
     scale: f32,
     out: Out,
     columns: usize,
-    /// Whether it only reads rows with logits.
+    /// Whether the op only reads rows with logits.
     gather: bool,
 }
 
@@ -59,7 +60,7 @@ impl Op for RmsNorm {
     }
 }
 
-/// y = scale * x / sqrt(mean(x^2) + eps) * weight for one row. A null `weight` counts as ones.
+/// Computes y = scale * x / sqrt(mean(x^2) + eps) * weight for one row. A null `weight` counts as ones.
 ///
 /// # Safety
 /// `x`, `weight` and `scratch` hold `columns` floats; the outputs have the row.
@@ -71,7 +72,7 @@ pub struct NormRow<'a> {
     pub scale: f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used if there is no float output.
+    /// Receives the row if there is no float output.
     pub scratch: *mut f32,
 }
 

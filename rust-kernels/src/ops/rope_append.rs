@@ -1,5 +1,5 @@
-//! Normalizes and rotates the heads of queries and keys (RoPE), and appends keys and values to the KV cache. A layer
-//! that reads another layer's cache only has queries. A layer whose attention is not computed only has keys and
+//! Op: normalizes and rotates the heads of queries and keys (RoPE), and appends keys and values to the KV cache. A
+//! layer that reads another layer's cache has only queries. A layer whose attention is not computed has only keys and
 //! values.
 use super::{Decode, Op};
 use crate::bail;
@@ -11,26 +11,26 @@ use crate::program::{Heads, Operands, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct RopeAppend {
-    /// None if only keys and values are appended, for later rows.
+    /// Buffer of the queries; None if the op only appends keys and values, which later rows read.
     q: Option<usize>,
-    /// Keys and values; None if the layer reads another layer's cache.
+    /// Buffers of keys and values; None if the layer reads another layer's cache.
     kept: Option<[usize; 2]>,
-    /// Angles of each row; None if heads have no positions.
+    /// Buffer with the rotation angles of each row; None if heads have no positions.
     table: Option<usize>,
     q_norm: Option<usize>,
     k_norm: Option<usize>,
-    /// Whether values are normalized, without weights.
+    /// Whether values are normalized (without weights).
     v_norm: bool,
-    /// First column of the appended values. The columns before it are zeros.
+    /// First column of the appended values; the columns before it are set to zero.
     v_from: usize,
     heads: Heads,
     rope: RopeShape,
     temperature: Temperature,
 }
 
-/// Factor of queries after the rotation: 1 + beta ln(1 + floor(position / period)).
+/// Multiplies queries after the rotation by 1 + beta ln(1 + floor(position / period)).
 struct Temperature {
-    /// 0 disables the factor.
+    /// Factor of the logarithm; 0 turns the multiplication off.
     beta: f32,
     period: usize,
 }
@@ -122,7 +122,8 @@ impl Op for RopeAppend {
                 let [key, mut value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
                 let at = head * run.p.kv.layers[h.layer].head_bytes;
                 let [keys, values] = run.kv_block(h.layer, block);
-                // Values come first, because they may be the keys before their norm and rotation.
+                // Values are appended first, because the same buffer may have the keys, which are then normalized and
+                // rotated in place.
                 if self.v_norm {
                     run.isa.run(NormHead { x: value, n: dim, eps: shape.eps, out: work.scratch });
                     value = work.scratch;
@@ -146,16 +147,17 @@ impl Op for RopeAppend {
 #[derive(Clone, Copy)]
 pub struct RopeShape {
     pub head_dim: usize,
-    /// Leading dimensions that are rotated; 0 if the table is null.
+    /// Number of leading dimensions that are rotated; 0 if the table is null.
     pub rotated: usize,
-    /// Rotates pairs (2i, 2i + 1), as in llama's GGUF layout. Otherwise (i, i + rotated / 2).
+    /// Whether dimensions (2i, 2i + 1) are rotated as pairs, as in llama's GGUF layout. Otherwise (i, i + rotated / 2)
+    /// are.
     pub interleaved: bool,
     pub eps: f32,
     /// Whether heads are normalized after the rotation instead of before.
     pub norm_last: bool,
 }
 
-/// out = x / sqrt(mean(x^2) + eps).
+/// Normalizes a head without weights: out = x / sqrt(mean(x^2) + eps).
 ///
 /// # Safety
 /// `x` and `out` hold `n` floats.
@@ -176,7 +178,7 @@ impl Kernel for NormHead {
     }
 }
 
-/// Normalizes (with a weight) and rotates one head in place.
+/// Normalizes one head (with a weight) and rotates it, in place.
 ///
 /// # Safety
 /// `x` holds head_dim floats. `table` holds `rotated` floats, and may be null if there are none. `weight` holds

@@ -1,4 +1,4 @@
-//! Normalizes and rotates (RoPE) heads of queries or keys in place, without a KV cache.
+//! Op: normalizes and rotates (RoPE) heads of queries or keys in place, without a KV cache.
 use super::rope_append::{NormAndRotate, RopeShape};
 use super::{Decode, Op};
 use crate::bail;

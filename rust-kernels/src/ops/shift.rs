@@ -1,18 +1,18 @@
-//! Shifts rows by one token: each token gets the previous token's row. The state carries a sequence's last row from
-//! step to step. It is zero before the first token.
+//! Op: shifts rows by one token, so that each token gets the previous token's row. The state keeps a sequence's last
+//! row from step to step. It is zero before the first token.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::program::Operands;
 
-/// Columns of an item.
+/// Number of columns per item of work.
 const COLUMNS: usize = 512;
 
 pub struct Shift {
     x: usize,
     out: usize,
     columns: usize,
-    /// Floats from a slot's start to the layer's state: one row.
+    /// Offset in floats from a slot's start to the layer's state, which is one row.
     state: usize,
 }
 
@@ -38,7 +38,8 @@ impl Op for Shift {
                     unsafe { run.float(self.out, row).add(column).copy_from_nonoverlapping(before, count) };
                     before = unsafe { run.float(self.x, row).add(column) };
                 }
-                // SAFETY: as above; the rows are not in the state, and there is at least one.
+                // SAFETY: decoding checked the widths, as above. The rows are not in the state, and there is at least
+                // one.
                 unsafe { state.copy_from_nonoverlapping(before, count) };
             });
         }

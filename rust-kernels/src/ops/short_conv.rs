@@ -1,4 +1,4 @@
-//! A short causal convolution per channel, then silu. Gated DeltaNet applies it to queries, keys and values; Mamba2
+//! Op: a short causal convolution per channel, then silu. Gated DeltaNet applies it to queries, keys and values; Mamba2
 //! to x, B and C. Sources: "Gated Delta Networks" (arXiv 2412.06464), section 3.4; "Transformers are SSMs" (arXiv
 //! 2405.21060), section 7.
 use super::{Decode, Op};
@@ -11,9 +11,9 @@ use crate::simd::{Kernel, Simd};
 
 pub struct ShortConv {
     x: usize,
-    /// The first channel's column.
+    /// The column of the first channel.
     first: usize,
-    /// [head][tap][channel of the head]
+    /// Convolution weights, [head][tap][channel of the head].
     taps: Vec<f32>,
     bias: Option<usize>,
     heads: ConvHeads,
@@ -36,7 +36,7 @@ impl Decode for ShortConv {
     }
 }
 
-/// Reorders convolution weights [channel][tap] for the kernel: [head][tap][channel of the head].
+/// Reorders convolution weights from [channel][tap] to the kernel's order, [head][tap][channel of the head].
 fn by_head(weights: &[f32], head_dim: usize) -> Vec<f32> {
     let heads = weights.chunks_exact(TAPS * head_dim);
     heads.flat_map(|head| (0..TAPS).flat_map(move |tap| head.iter().skip(tap).step_by(TAPS))).copied().collect()
@@ -49,7 +49,7 @@ impl Op for ShortConv {
         let bias = self.bias.map(|bias| run.vector(bias, h.channels()));
         for item in work.items(run.step.sequences.len() * h.heads).flatten() {
             let (sequence, head) = (&run.step.sequences[item / h.heads], item % h.heads);
-            // Keys become unit vectors; queries too, times attention's usual factor.
+            // Keys get length 1. Queries get length 1 / sqrt(dim), which includes attention's usual factor.
             let length = match head {
                 q if q < h.key_heads => 1.0 / (dim as f32).sqrt(),
                 k if k < 2 * h.key_heads => 1.0,
@@ -76,29 +76,30 @@ impl Op for ShortConv {
     }
 }
 
-/// Inputs of a result: those of the token itself and of the tokens before it.
+/// Number of inputs of a result: the token's own input and the inputs of the tokens before it.
 pub const TAPS: usize = 4;
 
-/// The channels of one head over tokens of one sequence.
+/// The channels of one head, and the tokens of one sequence.
 pub struct ConvHead {
-    /// Token t's inputs at `x + t * stride`; overwritten with the results.
+    /// The inputs: token t's are at `x + t * stride`. The kernel overwrites them with the results.
     pub x: *mut f32,
     pub stride: usize,
     pub tokens: usize,
-    /// [TAPS][dim], oldest input first.
+    /// Convolution weights, [TAPS][dim], oldest input first.
     pub taps: *const f32,
-    /// [dim], or null.
+    /// One number per channel, [dim], or null.
     pub bias: *const f32,
-    /// [TAPS - 1][dim]: the inputs before the first token, oldest first. Updated to those before the next token.
+    /// The inputs before the first token, [TAPS - 1][dim], oldest first. The kernel replaces them by those before the
+    /// next token.
     pub state: *mut f32,
     pub dim: usize,
-    /// Length that each result vector is scaled to; 0 disables scaling.
+    /// Length to which each result vector is scaled; 0 turns scaling off.
     pub length: f32,
-    /// Lower bound of the length that a vector is divided by.
+    /// Lower bound of the length by which a vector is divided.
     pub eps: f32,
 }
 
-/// y = silu(bias + sum of taps * inputs), scaled to `length`, token by token.
+/// Computes y = silu(bias + sum of taps * inputs), scaled to `length`, token by token.
 ///
 /// # Safety
 /// The pointers hold what the struct says; dim is a multiple of 16.

@@ -1,5 +1,5 @@
-//! Products of gates and values in which only gates far above their row's mean pass. For normally distributed gates
-//! these are the largest few. Source: Hugging Face transformers, models/gemma3n.
+//! Op: multiplies values by gates, and treats all gates as zero that are not far above their row's mean. If gates are
+//! normally distributed, only the largest few remain. Source: Hugging Face transformers, models/gemma3n.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -10,13 +10,13 @@ use crate::kernels::norm::Outputs;
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
-/// Columns of an item.
+/// Number of columns per item of work.
 const COLUMNS: usize = 2048;
 
 pub struct SparseGate {
     gate: usize,
     x: usize,
-    /// Cutoff in standard deviations above the mean.
+    /// Cutoff of the gates, in standard deviations above their mean.
     deviations: f32,
     out: Out,
     columns: usize,
@@ -47,7 +47,7 @@ impl Op for SparseGate {
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, deviations, .. } = self;
         let (out, cuts) = (run.outputs(self.out), columns.div_ceil(COLUMNS));
-        // A thread with several items of a row computes the cutoff once.
+        // The last cutoff and its row: a thread with several items of a row computes the cutoff only once.
         let mut known = None;
         for item in work.items(run.tokens() * cuts).flatten() {
             let (row, start) = (item / cuts, item % cuts * COLUMNS);
@@ -66,7 +66,7 @@ impl Op for SparseGate {
     }
 }
 
-/// mean(x) + deviations * sqrt(mean((x - mean(x))^2)).
+/// Returns the cutoff of a row: mean(x) + deviations * sqrt(mean((x - mean(x))^2)).
 ///
 /// # Safety
 /// `x` holds `columns` floats, a multiple of 32.
@@ -97,7 +97,8 @@ impl Kernel for Cutoff {
     }
 }
 
-/// Columns `start..start + n` of a row: y = gelu(max(gate - cutoff, 0)) * x, where GELU is its tanh approximation.
+/// Computes y = gelu(max(gate - cutoff, 0)) * x for columns `start..start + n` of a row, with GELU's tanh
+/// approximation.
 ///
 /// # Safety
 /// `gate`, `x` and `scratch` hold `n` floats; `start` and `n` are multiples of 32; the outputs have the row.

@@ -1,8 +1,8 @@
-//! Changes that requests make to logits: penalties, bias and masks.
+//! Changes a row's logits as its request asks: penalties, bias and masks.
 use super::survey::{CHUNK, Row, largest_of};
 use crate::simd::{Kernel, Simd};
 
-/// Penalties, and the counts of tokens in the text so far.
+/// A request's penalties, and how often each token occurs in its text so far.
 pub struct Penalties<'a> {
     pub repetition: f32,
     pub presence: f32,
@@ -31,7 +31,7 @@ pub fn adjust(row: &mut Row, penalties: &Penalties, bias: (&[i32], &[f32]), raw:
     }
 }
 
-/// Sets the logits of tokens without a bit in `mask` to -infinity.
+/// Kernel that sets the logits of all tokens without a bit in `mask` to -infinity.
 pub struct ApplyMask<'a, 'b> {
     pub row: &'a mut Row<'b>,
     pub mask: &'a [u32],
@@ -59,7 +59,7 @@ impl Kernel for ApplyMask<'_, '_> {
                     *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
                 }
             }
-            // SAFETY: the operand is a slice.
+            // SAFETY: the kernel's only operand is a slice.
             *largest = unsafe { largest_of(s, chunk) };
         }
     }

@@ -1,9 +1,10 @@
-//! Draws a token from the whole vocabulary.
+//! Draws a random token from the whole vocabulary, weighted by the softmax of the logits.
 use super::survey::{CHUNK, Row};
 use crate::simd::{Kernel, Simd, exp};
 
-/// Draws a token from the whole vocabulary. It returns the token at share (mark + 1/2) / 2^32 of the sum of e^(logit
-/// / temperature), in token order. Never draws NaN. Draws nothing if no logit is above -infinity.
+/// Draws a token from the whole vocabulary; `mark` is a random 32-bit number. Adds up e^(logit / temperature) in token
+/// order, and returns the token at which the sum passes (mark + 1/2) / 2^32 of the total. Never draws a NaN. Returns
+/// None if no logit is above -infinity.
 pub struct Draw<'a, 'b> {
     pub row: &'a Row<'b>,
     pub temperature: f32,
@@ -11,7 +12,7 @@ pub struct Draw<'a, 'b> {
     pub sums: &'a mut Vec<f64>,
 }
 
-/// Logits per partial sum.
+/// Number of logits in each partial sum.
 const SUMMED: usize = 4 * CHUNK;
 
 impl Kernel for Draw<'_, '_> {
@@ -40,7 +41,7 @@ impl Kernel for Draw<'_, '_> {
     }
 }
 
-/// Weights e^((x - top) * scale) of the logits, 0 for NaN; returns their sum.
+/// Writes the logits' weights e^((x - top) * scale), 0 for NaN. Returns the sum of the weights.
 #[inline(always)]
 unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: &mut [f32; SUMMED]) -> f32 {
     let whole = part.len() / S::LANES * S::LANES;
@@ -60,8 +61,8 @@ unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: &mut
     }
 }
 
-/// The first part with which the sum exceeds `wanted`, and the sum before it. If rounding leaves no such part, the
-/// last part that is not 0.
+/// Returns the index of the first part with which the running sum exceeds `wanted`, and the sum before that part. If
+/// rounding leaves no such part, it returns the last part that is not 0.
 fn reach(parts: impl Iterator<Item = f64>, wanted: f64) -> (usize, f64) {
     let (mut sum, mut last) = (0.0, (0, 0.0));
     for (i, part) in parts.enumerate() {

@@ -1,4 +1,4 @@
-//! The model's own transform of its logits.
+//! Applies the model's own transform to its logits: a scale and a softcap.
 use crate::kernels::activations::{Function, Tanh};
 use crate::simd::{Kernel, Simd};
 
@@ -15,7 +15,7 @@ impl LogitTransform {
     }
 }
 
-/// Transforms logits in place. NaN stays NaN.
+/// Kernel that transforms logits in place. NaN stays NaN.
 pub struct TransformLogits<'a> {
     pub logits: &'a mut [f32],
     pub form: LogitTransform,
@@ -30,7 +30,7 @@ impl Kernel for TransformLogits<'_> {
         for chunk in chunks {
             unsafe { s.store(chunk.as_mut_ptr(), formed(s, self.form, s.load(chunk.as_ptr()))) }
         }
-        // The last few logits take the same steps on a padded copy.
+        // The last few logits are computed in the same way, on a copy padded to a whole vector.
         let mut padded = [0f32; 16];
         padded[..rest.len()].copy_from_slice(rest);
         unsafe { s.store(padded.as_mut_ptr(), formed(s, self.form, s.load(padded.as_ptr()))) }
@@ -38,7 +38,7 @@ impl Kernel for TransformLogits<'_> {
     }
 }
 
-/// Whole vectors, and the rest.
+/// Splits logits into whole vectors and the rest.
 fn split(logits: &mut [f32], lanes: usize) -> (std::slice::ChunksExactMut<'_, f32>, &mut [f32]) {
     let (whole, rest) = logits.split_at_mut(logits.len() / lanes * lanes);
     (whole.chunks_exact_mut(lanes), rest)

@@ -1,10 +1,11 @@
-//! The best logits of a row.
+//! Selects the largest logits of a row.
 use super::survey::{CHUNK, Row};
 
-/// Candidates as (logit, token).
+/// The selected candidates as (logit, token).
 pub type Best = Vec<(f32, i32)>;
 
-/// The `k` largest logits as (logit, token), best first. Ties go to the lower token. NaN is never chosen.
+/// Puts the `k` largest logits into `best` as (logit, token), best first. Ties go to the lower token. NaN is never
+/// selected.
 pub fn select(row: &Row, k: usize, best: &mut Best) {
     best.clear();
     let least = least_of(row.maxima, k);
@@ -27,7 +28,7 @@ pub fn select(row: &Row, k: usize, best: &mut Best) {
     best.sort_unstable_by(order);
 }
 
-/// A lower bound of the `k` best logits: k chunks have a logit that reaches it.
+/// Returns a lower bound of the `k` best logits: at least k chunks have a logit this large.
 fn least_of(maxima: &[f32], k: usize) -> f32 {
     if maxima.len() < k {
         return f32::NEG_INFINITY;
@@ -39,7 +40,7 @@ fn order(a: &(f32, i32), b: &(f32, i32)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Keeps the k best entries, unsorted, and returns the smallest.
+/// Keeps the k best entries in any order. Returns the smallest kept logit.
 fn cut(best: &mut Best, k: usize) -> f32 {
     if best.len() < k {
         return f32::NEG_INFINITY;

@@ -1,21 +1,21 @@
-//! One pass over all logits of a row, so that later selections can skip most of them.
+//! Surveys all logits of a row in one pass, so that later selections can skip most of them.
 use super::form::{LogitTransform, TransformLogits};
 use crate::simd::{Kernel, Simd, exp};
 
-/// Logits per recorded maximum.
+/// Number of logits for which one maximum is stored.
 pub const CHUNK: usize = 64;
-/// Logits that are processed several times while they are in the first-level cache.
+/// Number of logits that are processed in several passes while they are in the first-level cache.
 const PART: usize = 16 * CHUNK;
 
-/// The logits of a row, and the maximum of each CHUNK of them. Without a number the maximum is -infinity; NaN is
-/// ignored.
+/// The logits of a row, and the maximum of each CHUNK of them. NaN is ignored; a chunk of NaN has the maximum
+/// -infinity.
 pub struct Row<'a> {
     pub logits: &'a mut [f32],
     pub maxima: &'a mut [f32],
 }
 
 impl Row<'_> {
-    /// Number of maxima for `vocab` logits.
+    /// Returns the number of maxima for `vocab` logits.
     pub const fn maxima(vocab: usize) -> usize {
         vocab.div_ceil(CHUNK)
     }
@@ -32,13 +32,13 @@ impl Row<'_> {
         }
     }
 
-    /// The largest logit.
+    /// Returns the largest logit of the row.
     pub fn top(&self) -> f32 {
         self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max)
     }
 }
 
-/// Transforms the logits, records the maximum of each chunk, and sums all logits.
+/// Kernel that transforms the logits, stores the maximum of each chunk, and returns the sums over all logits.
 pub struct Survey<'a, 'b> {
     pub row: &'a mut Row<'b>,
     pub form: LogitTransform,
@@ -52,7 +52,7 @@ impl Kernel for Survey<'_, '_> {
         let Self { row, form } = self;
         let mut all = Sums::NONE;
         for (part, maxima) in row.logits.chunks_mut(PART).zip(row.maxima.chunks_mut(PART / CHUNK)) {
-            // SAFETY: all operands are slices.
+            // SAFETY: all operands of the kernels are slices.
             unsafe {
                 if !form.is_plain() {
                     TransformLogits { logits: part, form }.run(s);
@@ -69,7 +69,7 @@ impl Kernel for Survey<'_, '_> {
     }
 }
 
-/// The largest number of a chunk.
+/// Returns the largest number of a chunk; -infinity if the chunk has only NaN.
 #[inline(always)]
 pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
     let vectors = chunk.chunks_exact(S::LANES);
@@ -77,7 +77,7 @@ pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
     unsafe {
         let mut top = s.splat(f32::NEG_INFINITY);
         for vector in vectors {
-            // This order of operands ignores NaN.
+            // With this order of operands `max` ignores NaN.
             top = s.max(s.load(vector.as_ptr()), top);
         }
         s.largest(top).max(rest)
@@ -86,7 +86,7 @@ pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
 
 #[inline(always)]
 unsafe fn sums_of<S: Simd>(s: S, part: &[f32], top: f32) -> Sums {
-    // If no logit is above -infinity, distances from the largest are undefined.
+    // If no logit is above -infinity, a distance from the largest logit would be undefined.
     let top = if top == f32::NEG_INFINITY { 0.0 } else { top };
     let vectors = part.chunks_exact(S::LANES);
     let rest = vectors.remainder().iter().map(|x| f64::from(x - top));
@@ -108,7 +108,8 @@ unsafe fn sums_of<S: Simd>(s: S, part: &[f32], top: f32) -> Sums {
     }
 }
 
-/// Statistics of some logits x: their number, and the sums of e^(x - top), x - top and (x - top)^2.
+/// Statistics of some logits x: how many there are, and the sums of e^(x - top), x - top and (x - top)^2. `top` is
+/// their largest.
 #[derive(Clone, Copy)]
 pub struct Sums {
     count: f64,
@@ -118,11 +119,11 @@ pub struct Sums {
     squares: f64,
 }
 
-/// The spread of logits.
+/// The two results of the sums over all logits.
 pub struct Spread {
-    /// log(sum(e^x)).
+    /// Logarithm of the softmax's denominator: log(sum(e^x)).
     pub log_sum_exp: f32,
-    /// The standard deviation.
+    /// Standard deviation of the logits.
     pub deviation: f32,
 }
 
@@ -141,7 +142,7 @@ impl Sums {
         };
     }
 
-    /// The same sums relative to another top.
+    /// Returns the same sums relative to another top.
     fn below(self, top: f32) -> Self {
         if self.top == top || self.count == 0.0 {
             return Self { top, ..self };
@@ -156,7 +157,7 @@ impl Sums {
         }
     }
 
-    /// Replaces one logit by another.
+    /// Updates the sums as if the logit `before` had been `now`.
     pub fn replace(&mut self, before: f32, now: f32) {
         if before == now {
             return;

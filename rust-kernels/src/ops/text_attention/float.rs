@@ -1,13 +1,13 @@
-//! Products in floats: each key and value element is broadcast to all rows.
+//! Attention's products in floats: each element of a key or value is broadcast to all query rows.
 use super::products::Products;
 use super::tile::{Parts, Rows, TILE};
 use crate::kernels::float_gemm::FloatRows;
 use crate::simd::Simd;
 
-/// Positions or dimensions of a register tile. All head dimensions are multiples of it.
+/// Number of positions or dimensions in a register tile. All head dimensions are multiples of it.
 const STEP: usize = 4;
 
-/// Queries are [dim][TILE] floats, keys and values [CHUNK][dim].
+/// Products in floats. Queries are [dim][TILE] floats, keys and values [CHUNK][dim].
 pub struct Float;
 
 impl Products for Float {
@@ -67,7 +67,7 @@ impl Products for Float {
     }
 }
 
-/// Copies n rows of `dim` floats, from row `start` on, to adjacent memory. In their buffer they may be so far apart
+/// Copies n rows of `dim` floats, from row `start` on, to adjacent memory. In their buffer the rows may be so far apart
 /// that they evict each other from a first-level cache.
 #[inline(always)]
 unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usize, to: *mut f32) {
@@ -78,7 +78,7 @@ unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usi
     }
 }
 
-/// Products with the keys of N positions from `at` on; returns N.
+/// Computes products with the keys of N positions, from position `at` on; returns N.
 #[inline(always)]
 unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     s: S,
@@ -110,7 +110,7 @@ unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     N
 }
 
-/// STEP dimensions of the values from `d` on.
+/// Adds STEP dimensions of the weighted values, from dimension `d` on.
 #[inline(always)]
 unsafe fn mix<S: Simd, const V: usize>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, d: usize) {
     unsafe {

@@ -1,6 +1,6 @@
-//! Products in 16-bit integers (kernels/pairs.rs). Queries, keys and values have one scale per head and token. A
-//! row's weights have one scale per chunk of positions. Rounding here loses far less accuracy than the 8-bit rounding
-//! of inputs and outputs.
+//! Attention's products in 16-bit integers (kernels/pairs.rs). Queries, keys and values have one scale per head and
+//! token. A row's weights have one scale per chunk of positions. This rounding loses far less accuracy than the 8-bit
+//! rounding of the op's inputs and outputs.
 use super::products::Products;
 use super::tile::{CHUNK, Parts, Rows};
 use crate::kernels::float_gemm::FloatRows;
@@ -9,17 +9,17 @@ use crate::kernels::pairs::{
 };
 use crate::simd::Simd;
 
-/// Keys whose codes are adjacent: a multiple of every PAIR_ROWS.
+/// Number of keys whose codes alternate in memory: a multiple of every PAIR_ROWS.
 const GROUP: usize = 8;
 
-/// Layouts of codes:
+/// Products in 16-bit integers. The layouts of the codes are:
 /// - queries: [TILE / LANES][dim / 2][LANES x 2 dimensions]
 /// - keys: [CHUNK / GROUP][dim / 2][GROUP][2 dimensions]
 /// - values: [CHUNK / 2][dim][2 positions]
 pub struct Int16;
 
-/// Sizes of a row's weights, each times its value's scale: the largest, the largest sum of SUMMED weights, the
-/// current sum, and the sum of all. They determine the scale of the weights' codes.
+/// Statistics that determine the scale of a row's weight codes. A weight counts times its value's scale. There are the
+/// largest weight, the largest sum of SUMMED weights, the current such sum, and the sum of all.
 #[derive(Clone, Copy)]
 pub struct Measure<F> {
     top: F,
@@ -72,7 +72,7 @@ impl Products for Int16 {
     unsafe fn values<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts) {
         unsafe {
             for i in (0..n).step_by(2) {
-                // The last of an odd number is paired with itself, with a weight of 0.
+                // If the number of values is odd, the last is paired with itself, and the copy has a weight of 0.
                 let a = rows.base.add((start + i) * rows.stride);
                 let b = rows.base.add((start + (i + 1).min(n - 1)) * rows.stride);
                 let (size, other) = (value_scale(s, a, p.dim), value_scale(s, b, p.dim));
@@ -127,7 +127,7 @@ impl Products for Int16 {
             let zero = s.splat(0.0);
             let sums = s.mul(s.max(by.sum, by.largest), s.splat(1.0 / MOST_WEIGHTS));
             let scale = s.max(sums, s.mul(by.top, s.splat(1.0 / MOST)));
-            // NaN if a value is NaN.
+            // A NaN in a value makes the scale of the weights NaN.
             s.store(p.weight_scales.add(first), s.fma(s.add(by.whole, by.sum), zero, scale));
             let inverse = s.zero_below(scale, s.splat(f32::MIN_POSITIVE), s.div(s.splat(1.0), scale));
             for i in (0..n).step_by(2) {
@@ -159,13 +159,13 @@ impl Products for Int16 {
     }
 }
 
-/// The first codes of a key of the chunk.
+/// Returns the address of the first codes of key `i` of the chunk.
 #[inline(always)]
 fn key_codes(p: &Parts, i: usize) -> *mut i16 {
     p.keys.cast::<i16>().wrapping_add(i / GROUP * GROUP * p.dim + i % GROUP * 2)
 }
 
-/// Products with the keys of N positions from `at` on; returns N.
+/// Computes products with the keys of N positions, from position `at` on; returns N.
 #[inline(always)]
 unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     s: S,
@@ -199,23 +199,23 @@ unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     N
 }
 
-/// Address of the codes of a vector of rows' weights: [CHUNK / 2][LANES x 2 positions].
+/// Returns the address of the weight codes of a vector of rows: [CHUNK / 2][LANES x 2 positions].
 #[inline(always)]
 fn weights(p: &Parts, first: usize) -> *mut i16 {
     p.weights.wrapping_add(first * CHUNK)
 }
 
-/// Scale of a value's codes; NaN if the value contains NaN.
+/// Returns the scale for a value's codes; NaN if the value contains NaN.
 ///
 /// # Safety
-/// There are `dim` floats.
+/// `value` holds `dim` floats.
 #[inline(always)]
 unsafe fn value_scale<S: Simd>(s: S, value: *const f32, dim: usize) -> f32 {
     let Size { norm, top } = unsafe { Size::of(s, value, dim) };
     larger(top / MOST, norm * 0.0)
 }
 
-/// N dimensions of the values from `d` on; returns N.
+/// Adds N dimensions of the weighted values, from dimension `d` on; returns N.
 #[inline(always)]
 unsafe fn mix<S: Simd, const N: usize, const V: usize>(
     s: S,

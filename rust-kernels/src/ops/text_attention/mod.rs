@@ -1,5 +1,5 @@
-//! Bidirectional attention: each row of a text sees all rows of the text, or those nearby. A text must be whole in
-//! its step, and nothing of it is cached.
+//! Op: bidirectional attention. Each row of a text attends to all rows of the text, or to nearby rows only. A step must
+//! contain the whole text, and nothing is cached.
 mod float;
 mod int16;
 mod products;
@@ -16,10 +16,10 @@ use crate::executor::{Run, Work};
 use crate::kernels::float_gemm::FloatRows;
 use crate::program::{HeadPlace, Operands, Program};
 
-/// Items per thread, so that no thread waits long for another.
+/// Number of items of work per thread. With several items no thread waits long for another.
 const ITEMS: usize = 4;
 
-/// Heads in the rows of a buffer.
+/// The buffer and the columns of some heads.
 #[derive(Clone, Copy)]
 struct HeadColumns {
     buffer: usize,
@@ -35,11 +35,11 @@ pub struct TextAttention {
     kv_heads: usize,
     head_dim: usize,
     scale: f32,
-    /// Positions that a row sees on each side; usize::MAX means all.
+    /// Number of positions to which a row attends on each side; usize::MAX means all.
     reach: usize,
     /// Whether products use 16-bit integers instead of floats.
     rounds: bool,
-    /// ALiBi slopes: what each head's scores lose per token of distance. May be empty.
+    /// ALiBi slopes: each head's scores decrease by its slope per token of distance. May be empty.
     slopes: Vec<f32>,
 }
 
@@ -74,7 +74,8 @@ impl Op for TextAttention {
         Some(usize::MAX)
     }
 
-    /// An item is some of a text's rows under one KV head: as many rows as possible, but several items per thread.
+    /// Splits the work into items. An item is some rows of a text under one KV head: as many rows as possible, but
+    /// several items per thread.
     fn run(&self, run: &Run, work: &Work) {
         let (group, dim, sequences) = (self.heads / self.kv_heads, self.head_dim, &run.step.sequences);
         let rows: usize = sequences.iter().map(|text| text.length * group).sum();
@@ -82,7 +83,7 @@ impl Op for TextAttention {
         let tokens = (each / TILE * TILE).clamp(TILE, ROWS) / group;
         let tiles = |index: usize| sequences[index].length.div_ceil(tokens);
         let total: usize = (0..sequences.len()).map(tiles).sum();
-        // A thread's items are ascending, and so are their texts.
+        // A thread takes items in ascending order, so their texts are in ascending order too.
         let (mut index, mut before) = (0, 0);
         for item in work.items(total * self.kv_heads).flatten() {
             let (tile, head) = (item / self.kv_heads, item % self.kv_heads);
@@ -94,7 +95,7 @@ impl Op for TextAttention {
             let first = (tile - before) * tokens;
             let count = tokens.min(text.length - first);
             let rows = |at: HeadColumns, heads: usize| FloatRows {
-                // SAFETY: the head is within the buffer's rows, as decoding checked; the rows are the text's.
+                // SAFETY: decoding checked that the head is within the buffer's rows, and the rows belong to the text.
                 base: unsafe { run.float(at.buffer, text.start).add(at.place.column + heads * at.place.step) },
                 stride: run.stride(at.buffer),
             };
@@ -117,7 +118,7 @@ impl Op for TextAttention {
                 slopes: if self.slopes.is_empty() { &[] } else { &self.slopes[heads] },
                 scratch: work.scratch,
             };
-            // SAFETY: all rows are the text's; the scratch has the requested length.
+            // SAFETY: all rows belong to the text, and the scratch memory has the size that the op asks for.
             unsafe { attend(run.isa, &tile) }
         }
     }

@@ -1,9 +1,9 @@
-//! A tile of bidirectional attention: some rows of a text under one KV head, one row per lane.
+//! Computes bidirectional attention by tiles. A tile is some rows of a text under one KV head, with one row per lane.
 //!
-//! A vector holds one dimension of the queries of LANES rows, or two dimensions in 16 bits. Weights have the same
-//! layout over positions. Each key and value element is broadcast to all rows, and the softmax works per lane, so
-//! rows are independent. Chunks of CHUNK positions start at fixed positions. So a row's result does not depend on its
-//! tile.
+//! A vector holds one dimension of the queries of LANES rows, or two dimensions in 16 bits. Attention weights have the
+//! same layout, with positions instead of dimensions. Each key and value element is broadcast to all rows, and the
+//! softmax works per lane, so rows are independent. Chunks start at multiples of CHUNK positions, so a row's result
+//! does not depend on its tile.
 use super::float::Float;
 use super::int16::Int16;
 use super::products::Products;
@@ -12,47 +12,47 @@ use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Maximum query rows of one call, which share one layout of keys and values.
+/// Maximum number of query rows in one call. They share the stored keys and values of each chunk.
 pub const ROWS: usize = 8 * TILE;
-/// Rows that process a chunk of positions together.
+/// Number of query rows that process a chunk of positions together.
 pub const TILE: usize = 64;
-/// Positions between two rescalings of the running softmax.
+/// Number of positions after which the running softmax is rescaled.
 pub const CHUNK: usize = 64;
-/// Rows between the query that is laid out and the query that is prefetched.
+/// How many rows ahead a query is prefetched while queries are stored in their layout.
 const AHEAD: usize = 8;
-/// Below every score, and finite, so that the difference of two is a number.
+/// Initial largest score. It is below every score, and finite, so that the difference of two such numbers is not NaN.
 const LEAST: f32 = -3e38;
-/// Added to scores of positions that the row does not see.
+/// Added to the scores of positions to which a row does not attend.
 const UNSEEN: f32 = -1e38;
 
-/// Some rows of a text, for the query heads that share a KV head.
+/// Operands of one call: some rows of a text, for the query heads that share a KV head.
 pub struct TextTile<'a> {
-    /// Row 0 of the text in each, at the first of these heads.
+    /// Row 0 of the text in each buffer, at the first of these heads.
     pub q: FloatRows,
     pub out: FloatRows,
     pub keys: FloatRows,
     pub values: FloatRows,
-    /// Tokens of the text.
+    /// Number of tokens in the text.
     pub tokens: usize,
-    /// The first token, and the number of tokens. With `group` heads each, at most ROWS rows.
+    /// The first token of the tile, and its number of tokens. With `group` heads each, they have at most ROWS rows.
     pub first: usize,
     pub count: usize,
     pub group: usize,
     pub head_dim: usize,
     pub scale: f32,
-    /// Positions that a row sees on each side; usize::MAX means all.
+    /// Number of positions to which a row attends on each side; usize::MAX means all.
     pub reach: usize,
     /// Whether products use 16-bit integers instead of floats.
     pub rounds: bool,
     /// Floats between two of these heads in a token's query.
     pub step: usize,
-    /// ALiBi slopes of these heads: what scores lose per token of distance. May be empty.
+    /// ALiBi slopes of these heads: scores decrease by the slope per token of distance. May be empty.
     pub slopes: &'a [f32],
-    /// `scratch_len` floats, aligned to a cache line.
+    /// Scratch memory of `scratch_len` floats, aligned to a cache line.
     pub scratch: *mut f32,
 }
 
-/// Floats of `Parts`, and of `Rows`.
+/// Number of floats in `Parts`; `rows_len` returns the same for `Rows`.
 const fn parts_len(head_dim: usize) -> usize {
     2 * CHUNK * head_dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE
 }
@@ -60,16 +60,16 @@ const fn rows_len(head_dim: usize) -> usize {
     2 * TILE * head_dim + 5 * TILE
 }
 
-/// Floats of scratch memory for heads of `head_dim`.
+/// Returns the number of scratch floats for heads of `head_dim`.
 pub fn scratch_len(head_dim: usize) -> usize {
     parts_len(head_dim) + ROWS / TILE * rows_len(head_dim)
 }
 
-/// out = softmax(scale q K) V for the tile's rows.
+/// Computes out = softmax(scale q K) V for the tile's rows.
 ///
 /// # Safety
-/// The rows of `q` and `out` have `group` heads from their base on, those of `keys` and `values` one. `head_dim` is a
-/// multiple of 16, the tile is within the text, and `scratch` has `scratch_len` floats.
+/// The rows of `q` and `out` have `group` heads from their base on. The rows of `keys` and `values` have one head.
+/// `head_dim` is a multiple of 16, the tile is within the text, and `scratch` has `scratch_len` floats.
 pub unsafe fn attend(isa: Isa, tile: &TextTile) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -83,7 +83,7 @@ pub unsafe fn attend(isa: Isa, tile: &TextTile) {
 
 struct Attend<'a, P>(&'a TextTile<'a>, PhantomData<P>);
 
-/// Splits memory into parts.
+/// Hands out parts of the scratch memory, one behind the other.
 struct Cut(*mut f32);
 
 impl Cut {
@@ -94,21 +94,21 @@ impl Cut {
     }
 }
 
-/// Memory for one chunk of positions, shared by all rows. Matrices with one row per lane are TILE floats wide.
+/// Memory for one chunk of positions, which all rows share. A matrix with one row per lane is TILE floats wide.
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub dim: usize,
-    /// CHUNK times `dim` floats each, or integers with scales; `Products` defines the layout.
+    /// Keys and values: CHUNK times `dim` floats each, or integers with scales. `Products` defines the layout.
     pub keys: *mut f32,
     pub values: *mut f32,
     pub key_scales: *mut f32,
     pub value_scales: *mut f32,
-    /// [CHUNK][TILE]: scores, then weights; `weights` holds them as integers.
+    /// Scores, which become weights, [CHUNK][TILE]; `weights` holds them as integers.
     scores: *mut f32,
     pub weights: *mut i16,
-    /// [TILE]: factors of older sums.
+    /// Factors by which older sums are multiplied, [TILE].
     pub factor: *mut f32,
-    /// [TILE]: scales of the weights' integers.
+    /// Scales of the weights' integers, [TILE].
     pub weight_scales: *mut f32,
 }
 
@@ -128,31 +128,31 @@ impl Parts {
         }
     }
 
-    /// Scores or weights of a vector of rows at a position of the chunk.
+    /// Returns the address of the scores or weights of a vector of rows at a position of the chunk.
     #[inline(always)]
     pub fn score(&self, position: usize, first: usize) -> *mut f32 {
         self.scores.wrapping_add(position * TILE + first)
     }
 }
 
-/// State of TILE rows between chunks.
+/// State of TILE query rows, which is kept from chunk to chunk.
 #[derive(Clone, Copy)]
 pub struct Rows {
     /// Queries: TILE times `dim` floats, or integers with scales.
     pub q: *mut f32,
     pub query_scales: *mut f32,
-    /// [dim][TILE]: sums of weighted values.
+    /// Sums of weighted values, [dim][TILE].
     acc: *mut f32,
-    /// [TILE] each: the largest score so far, the sum of weights, the rows' positions.
+    /// The largest score so far, the sum of weights and the position of each row, [TILE] each.
     top: *mut f32,
     total: *mut f32,
     place: *mut f32,
-    /// [TILE]: the slopes of the rows' heads.
+    /// The ALiBi slope of each row's head, [TILE].
     slope: *mut f32,
 }
 
 impl Rows {
-    /// Memory of the `index`th TILE rows.
+    /// Returns the memory of the `index`th group of TILE rows.
     fn of(tile: &TextTile, index: usize) -> Self {
         let dim = tile.head_dim;
         let mut from = Cut(tile.scratch.wrapping_add(parts_len(dim) + index * rows_len(dim)));
@@ -167,7 +167,7 @@ impl Rows {
         }
     }
 
-    /// The sums of a vector of rows in dimension `d`.
+    /// Returns the address of the sums of a vector of rows in dimension `d`.
     #[inline(always)]
     pub fn sum(&self, d: usize, first: usize) -> *mut f32 {
         self.acc.wrapping_add(d * TILE + first)
@@ -203,7 +203,7 @@ impl<P: Products> Kernel for Attend<'_, P> {
                     if start > last.saturating_add(t.reach) || (start + n - 1).saturating_add(t.reach) < one {
                         continue;
                     }
-                    // Whether some row does not see some position of the chunk.
+                    // Whether some row does not attend to some position of the chunk.
                     let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(one) > t.reach;
                     let adjust =
                         Adjustments { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
@@ -218,7 +218,7 @@ impl<P: Products> Kernel for Attend<'_, P> {
     }
 }
 
-/// Prefetches a head's floats in some rows.
+/// Prefetches one head's floats in each of some rows.
 #[inline(always)]
 fn prefetch_rows<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
     for row in rows {
@@ -228,7 +228,7 @@ fn prefetch_rows<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize
     }
 }
 
-/// Lays out the queries, with zeros in unused lanes, and initializes the sums.
+/// Stores the queries in the layout for products, with zeros in unused lanes. Sets all sums to zero.
 #[inline(always)]
 unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, rows: Range<usize>) {
     unsafe {
@@ -254,7 +254,7 @@ unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, 
     }
 }
 
-/// Divides by the sums of weights.
+/// Divides the sums of weighted values by the sums of weights, and writes the results.
 #[inline(always)]
 unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     unsafe {
@@ -268,18 +268,18 @@ unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     }
 }
 
-/// Adjustments of a chunk's scores: positions out of reach and ALiBi slopes.
+/// How a chunk's scores are adjusted: for positions out of reach, and by ALiBi slopes.
 #[derive(Clone, Copy)]
 struct Adjustments {
-    /// The chunk's first position.
+    /// First position of the chunk.
     start: usize,
-    /// Positions that rows see on each side, if some row does not see all positions.
+    /// Number of positions to which rows attend on each side; None if all rows attend to the whole chunk.
     reach: Option<f32>,
-    /// Whether scores decrease with the distance.
+    /// Whether scores decrease with the distance between row and position.
     slopes: bool,
 }
 
-/// Processes n positions for `vectors` vectors of rows.
+/// Processes the n positions of a chunk for `vectors` vectors of rows.
 #[inline(always)]
 unsafe fn chunk<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, vectors: usize, n: usize, adjust: Adjustments) {
     let mut v = 0;
@@ -296,7 +296,7 @@ unsafe fn chunk<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, vectors: usi
     }
 }
 
-/// The same for V vectors from row `first` on; returns V.
+/// Processes the n positions of a chunk for V vectors of rows, from row `first` on; returns V.
 #[inline(always)]
 unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     s: S,
@@ -316,7 +316,7 @@ unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     V
 }
 
-/// Turns a vector of rows' scores at n positions into weights e^(score - largest), with 0 for positions out of reach.
+/// Turns the scores of a vector of rows at n positions into weights e^(score - largest). Positions out of reach get 0.
 #[inline(always)]
 unsafe fn softmax_rows<S: Simd, P: Products>(
     s: S,
@@ -330,7 +330,7 @@ unsafe fn softmax_rows<S: Simd, P: Products>(
         let at = |i: usize| p.score(i, first);
         let (place, one) = (s.load(rows.place.add(first)), s.splat(1.0));
         let distance = |i: usize| s.abs(s.sub(place, s.splat((adjust.start + i) as f32)));
-        // 1 where the row sees the position, else 0.
+        // Returns 1 in lanes whose row attends to the position, else 0.
         let sees = |reach: f32, i: usize| s.zero_below(s.splat(reach), distance(i), one);
         if adjust.slopes {
             let slope = s.load(rows.slope.add(first));
