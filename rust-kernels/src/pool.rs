@@ -6,13 +6,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A value on its own two cache lines, because cores fetch lines in pairs. Writes to neighbouring values then do not
-/// evict it from the caches of its readers.
+/// A value that has two cache lines for itself, because cores fetch lines in pairs. Writes to neighbouring values then
+/// do not evict it from the caches of its readers.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Apart<T>(pub T);
 
-/// A counter that threads wait on: they spin, then sleep.
+/// A gate on which threads wait until another thread opens it. Waiting threads first spin, then sleep. `generation`
+/// counts the openings.
 #[derive(Default)]
 #[repr(align(128))]
 struct Gate {
@@ -26,9 +27,9 @@ struct Gate {
 impl Gate {
     fn open(&self) {
         self.generation.fetch_add(1, SeqCst);
-        // An addition, not a load: either it sees the latest sleeper, or that sleeper sees the new generation.
+        // `fetch_add` instead of `load`: either this sees the latest sleeper, or that sleeper sees the new generation.
         if self.sleepers.fetch_add(0, SeqCst) > 0 {
-            // The lock orders this after the sleeper's last check of the generation.
+            // Taking the lock makes sure that the sleeper's last check of the generation was before this wake-up.
             drop(self.stirs());
             self.wake.notify_all();
         }
@@ -44,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// Returns once the generation differs from `seen`.
+    /// Returns as soon as the generation differs from `seen`.
     fn wait(&self, seen: u32) {
         let has_come = || self.generation.load(SeqCst) != seen;
         while !spin_until(has_come) {
@@ -64,10 +65,10 @@ impl Gate {
     }
 }
 
-/// A tapering run is the remaining work divided by this many runs per thread.
+/// Divisor for the length of a tapering run: a run is the remaining work divided by this number of runs per thread.
 const RUNS_PER_THREAD: usize = 3;
 
-/// The closure that each thread calls once, with its index.
+/// A job: the closure that each thread calls once, with its `Worker`.
 type Job = *const (dyn Fn(&Worker) + Sync);
 
 struct Shared {
@@ -75,27 +76,28 @@ struct Shared {
     start: Gate,
     job: Mutex<Option<SendJob>>,
     closing: AtomicBool,
-    /// Threads that have reached the job's next barrier.
+    /// Number of threads that have reached the job's next barrier.
     arrived: Apart<AtomicUsize>,
     barrier: Gate,
-    /// A thread panicked; the others leave the job at their next barrier.
+    /// Whether a thread has panicked. The others then leave the job at their next barrier.
     poisoned: AtomicBool,
-    /// The panic of the first thread that panicked.
+    /// The payload of the first panic.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Threads that have left the job.
+    /// Number of threads that have left the job.
     left: AtomicUsize,
     all_left: Gate,
 }
 
-/// Threads follow the pointer only while `Pool::run`, which borrows the closure, waits for them.
+/// A job's pointer, which may be sent to threads. They follow it only while `Pool::run`, which borrows the closure,
+/// waits for them.
 #[derive(Clone, Copy)]
 struct SendJob(Job);
 unsafe impl Send for SendJob {}
 
-/// The payload that unwinds a thread out of a job because another thread panicked.
+/// Panic payload that takes a thread out of a job because another thread has panicked.
 struct Poisoned;
 
-/// A thread's view of the pool while a job runs.
+/// What a job knows about the thread that runs it: the thread's index and its pool.
 pub struct Worker<'a> {
     pub index: usize,
     shared: &'a Shared,
@@ -106,12 +108,13 @@ impl Worker<'_> {
         self.shared.threads
     }
 
-    /// Waits until every thread is here. The last thread runs `leader` before the others continue. If another thread
-    /// panicked, it never arrives, so this call unwinds out of the job.
+    /// Waits until every thread has reached this barrier. The last thread runs `leader` before the others continue. If
+    /// another thread panicked, it never arrives, so this call unwinds out of the job.
     pub fn barrier(&self, leader: impl FnOnce()) {
         let shared = self.shared;
         let seen = shared.barrier.generation.load(SeqCst);
-        // After the load: a thread that saw the generation after a panic also sees the panic.
+        // This check follows the load of the generation: a thread that saw the generation after a panic also sees the
+        // panic.
         self.leave_if_poisoned();
         if shared.arrived.0.fetch_add(1, SeqCst) + 1 == shared.threads {
             shared.arrived.0.store(0, SeqCst);
@@ -130,17 +133,17 @@ impl Worker<'_> {
     }
 }
 
-/// Announces a job to a pool's threads as early as possible, because waking a thread takes longer than many ops.
+/// Wakes a pool's threads as early as possible before a job, because waking a thread takes longer than many ops.
 pub struct Bell(Arc<Shared>);
 
 impl Bell {
-    /// Returns at once. Harmless if a job is running or none follows.
+    /// Wakes the threads and returns at once. This is harmless if a job is running or none follows.
     pub fn ring(&self) {
         self.0.start.stir();
     }
 }
 
-/// The caller of `run` is thread 0; the pool keeps the others.
+/// A pool of threads. The caller of `run` is thread 0; the pool starts the other threads.
 pub struct Pool {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle>,
@@ -175,7 +178,7 @@ impl Pool {
         self.shared.threads
     }
 
-    /// A bell that announces jobs.
+    /// Returns a bell that wakes this pool's threads before a job.
     pub fn bell(&self) -> Bell {
         Bell(Arc::clone(&self.shared))
     }
@@ -187,9 +190,10 @@ impl Pool {
     /// The job panicked; the error is the panic's message.
     pub fn run(&mut self, job: &(dyn Fn(&Worker) + Sync)) -> Result<(), String> {
         let shared = &*self.shared;
-        // SAFETY: this erases the lifetime. No thread follows the pointer after it has left, and below all have left.
+        // SAFETY: this only erases the lifetime. A thread does not follow the pointer after it has left the job, and
+        // this function returns after all have left.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(&Worker) + Sync), Job>(job) };
-        // No thread is in a job now, so no thread reads these.
+        // No thread is in a job now, so no thread reads these counters.
         shared.arrived.0.store(0, SeqCst);
         shared.left.store(0, SeqCst);
         shared.poisoned.store(false, SeqCst);
@@ -206,14 +210,14 @@ impl Pool {
 
     fn run_on(shared: &Shared, index: usize, job: SendJob) {
         let worker = Worker { index, shared };
-        // SAFETY: `run` has not returned; see there.
+        // SAFETY: `run` has not returned yet, so the closure that it borrows exists.
         let work = AssertUnwindSafe(|| unsafe { (*job.0)(&worker) });
         if let Err(panic) = catch_unwind(work)
             && !panic.is::<Poisoned>()
         {
             shared.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(panic);
             shared.poisoned.store(true, SeqCst);
-            // Threads at the barrier would wait for this thread.
+            // Without this, threads at the barrier would wait forever for the thread that panicked.
             shared.barrier.open();
         }
         if shared.left.fetch_add(1, SeqCst) + 1 == shared.threads {
@@ -237,7 +241,7 @@ impl Pool {
     }
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_string()
@@ -253,24 +257,24 @@ impl Drop for Pool {
     }
 }
 
-/// Hands out items 0..total in runs to the threads that ask.
+/// Hands out items 0..total in runs (ranges of items) to the threads that ask.
 pub struct Items<'a> {
     next: &'a AtomicUsize,
     total: usize,
-    /// Runs are multiples of the first number and at most the second.
+    /// Length of a run: a multiple of the first number, and at most the second.
     run: [usize; 2],
-    /// A run is at most the remaining items divided by this number.
+    /// Divisor of the remaining items; the result is the maximum length of the next run.
     shares: usize,
 }
 
 impl<'a> Items<'a> {
-    /// Runs of `grain` items. `next` must be 0 before the first thread asks.
+    /// Hands out runs of `grain` items. `next` must be 0 before the first thread asks.
     pub fn new(next: &'a AtomicUsize, total: usize, grain: usize) -> Self {
         Self { next, total, run: [grain.max(1); 2], shares: 1 }
     }
 
-    /// Runs of at most `most` items that get shorter towards the end, in multiples of `unit`. So threads finish
-    /// together, and a thread that lost its core for a while delays nobody.
+    /// Hands out runs of at most `most` items, in multiples of `unit`, that get shorter towards the end. So threads
+    /// finish together, and a thread that loses its core for a while does not delay the others.
     pub fn tapering(next: &'a AtomicUsize, total: usize, [unit, most]: [usize; 2], threads: usize) -> Self {
         Self { next, total, run: [unit, most], shares: RUNS_PER_THREAD * threads }
     }

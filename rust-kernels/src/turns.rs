@@ -1,4 +1,4 @@
-//! A value that threads use in turns, in the order of their requests. A mutex may serve the same thread again and
+//! A value that threads use in turns, in the order of their requests. A plain mutex may serve the same thread again and
 //! again while others wait.
 use super::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ pub struct Turns<T> {
     held: Mutex<T>,
 }
 
-/// Ticket numbers: the next ticket, and the ticket whose turn it is.
+/// The next ticket to hand out, and the ticket whose turn it is.
 #[derive(Default)]
 struct Line {
     next: u64,
@@ -21,7 +21,7 @@ impl<T> Turns<T> {
         Self { line: Mutex::new(Line::default()), moved: Condvar::new(), held: Mutex::new(held) }
     }
 
-    /// Waits until all earlier requests have had their turn.
+    /// Waits until all earlier requests have had their turn. Returns access to the value.
     pub fn take(&self) -> Turn<'_, T> {
         let mut line = lock(&self.line);
         let own = line.next;
@@ -34,7 +34,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// A turn with the value. Dropping it ends the turn.
+/// A thread's turn: access to the value. Dropping it ends the turn.
 pub struct Turn<'a, T> {
     turns: &'a Turns<T>,
     held: Option<MutexGuard<'a, T>>,

@@ -1,7 +1,8 @@
-//! Weights in memory, stored once: each matrix is read from the file and packed into panels, tensor by tensor.
+//! Weights in memory. Tensor by tensor, a matrix is read from the file and packed into panels, so its weights are
+//! stored only once.
 //!
-//! Positioned reads replace a memory map for three reasons. Everything is packed anyway; a file that shrinks is an
-//! error instead of a SIGBUS; no page of the file counts as resident.
+//! The file is read at offsets instead of being mapped, for three reasons. Everything is packed anyway. A file that
+//! shrinks causes an error instead of a SIGBUS. No page of the file counts as resident memory.
 mod bytes;
 
 pub use self::bytes::{Bytes, Piece};
@@ -17,12 +18,12 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Bytes that a thread reads at once.
+/// Number of bytes that a thread reads at once.
 const READ: usize = 1 << 20;
-/// Far more than any model has.
+/// Maximum number of tensors: far more than any model has.
 const MOST_TENSORS: usize = 1 << 20;
 
-/// A tensor's type, shape and offset in the file.
+/// The type and shape of a tensor, and its offset in the file.
 pub struct Source {
     pub format: u32,
     pub columns: usize,
@@ -53,15 +54,15 @@ pub struct Weights {
     tensors: Vec<Option<Tensor>>,
     arena: Region,
     used: usize,
-    /// A partly loaded matrix: its index, and the number of its rows so far.
+    /// A partly loaded matrix: its index, and the number of rows that are loaded.
     partial: Option<(usize, usize)>,
-    /// Factors for a matrix that is not loaded yet: its index, and one factor for each equal part of its rows.
+    /// Factors for a matrix that is not loaded yet: its index, and one factor for each of equal parts of its rows.
     factors: Option<(usize, Vec<f32>)>,
 }
 
 impl Weights {
     /// # Errors
-    /// Too many tensors, or the memory cannot be reserved.
+    /// There are too many tensors, or the memory cannot be reserved.
     pub fn new(tensors: usize, bytes: u64) -> Result<Self> {
         if tensors > MOST_TENSORS {
             bail!("A model may have at most {MOST_TENSORS} tensors (got {tensors})");
@@ -71,10 +72,11 @@ impl Weights {
         Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0, partial: None, factors: None })
     }
 
-    /// Sets factors for the rows of a matrix before it is loaded. Each factor multiplies one of as many equal parts.
+    /// Sets factors for the rows of a matrix that is not loaded yet. The rows are split into equal parts, one per
+    /// factor, and each factor multiplies its part.
     ///
     /// # Errors
-    /// The tensor does not exist, or a factor is missing or not finite.
+    /// The tensor does not exist, there are no factors, or a factor is not finite.
     pub fn set_factors(&mut self, index: usize, factors: Vec<f32>) -> Result<()> {
         if index >= self.tensors.len() {
             bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
@@ -107,7 +109,8 @@ impl Weights {
     /// Reads and packs a matrix.
     ///
     /// # Errors
-    /// An unknown format, an unsupported shape, too little reserved memory, a read error, or a NaN scale.
+    /// The format is unknown, the shape is not supported, too little memory is reserved, the file cannot be read, or a
+    /// scale is NaN.
     pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, isa: Isa, pool: &mut Pool) -> Result<()> {
         let layout = known(s.format)?;
         let shape = Shape::new(s, layout, isa.lanes())?;
@@ -148,8 +151,8 @@ impl Weights {
         self.pack(index, piece, s, (layout, &shape), first..first + rows, isa, pool)
     }
 
-    /// Packs some rows of a matrix. The matrix exists once its last rows are packed. `bytes` has the first row at
-    /// `s.offset`.
+    /// Packs some rows of a matrix. The matrix exists as soon as its last rows are packed. The first of these rows is
+    /// in `bytes` at `s.offset`.
     #[expect(clippy::too_many_arguments)]
     fn pack(
         &mut self,
@@ -201,7 +204,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Reads a vector (a norm's weight, a bias) as floats.
+    /// Reads a vector, such as a norm's weight or a bias, as floats.
     ///
     /// # Errors
     /// As `load_matrix`.
@@ -234,14 +237,14 @@ struct Reader<'a> {
     layout: &'a Format,
     shape: &'a Shape,
     lanes: usize,
-    /// The rows of the matrix that `bytes` has, from `s.offset` on.
+    /// The rows that `bytes` has, from `s.offset` on, as row numbers of the matrix.
     rows: Range<usize>,
-    /// Factors of the matrix's rows, one for each equal part.
+    /// Factors of the matrix's rows, one for each of equal parts.
     factors: Option<&'a [f32]>,
 }
 
 impl Reader<'_> {
-    /// Packs the panels that `items` hands out, at most `grain` at a time.
+    /// Reads and packs the panels that `items` hands out, at most `grain` at a time.
     fn pack(&self, items: Items, grain: usize, base: SendPtr) -> Result<()> {
         let Shape { row_source, panel_source, panel_bytes, .. } = *self.shape;
         let mut raw = zeroes(grain * panel_source)?;
@@ -252,7 +255,7 @@ impl Reader<'_> {
             self.bytes.read(&mut raw[..bytes], self.s.offset + (first * row_source) as u64)?;
             check_scales(self.layout, &raw[..bytes], self.rows.start + first, row_source)?;
             for (i, p) in range.enumerate() {
-                // SAFETY: panel p is within the tensor's bytes, and only this thread writes it.
+                // SAFETY: panel p is within the memory at `base`, and only this thread writes it.
                 let panel = unsafe { std::slice::from_raw_parts_mut(base.get().add(p * panel_bytes), panel_bytes) };
                 (self.layout.pack_panel)(&raw[i * panel_source..], row_source, self.s.columns, self.lanes, panel);
                 self.multiply(panel, self.rows.start + p * self.lanes);
@@ -261,20 +264,20 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Multiplies a packed panel by its rows' factors. Its first row is `first`.
+    /// Multiplies a packed panel, whose first row is row `first` of the matrix, by its rows' factors.
     fn multiply(&self, panel: &mut [u8], first: usize) {
         let (Some(factors), Some(put_factors)) = (self.factors, self.layout.put_factors) else { return };
         let part = self.s.rows / factors.len();
-        // The last panel may have lanes beyond the rows.
+        // The last panel may have more lanes than the matrix has rows. They get the last factor.
         let of_lane = |lane: usize| factors[((first + lane) / part).min(factors.len() - 1)];
         put_factors(panel, self.s.columns, &(0..self.lanes).map(of_lane).collect::<Vec<f32>>());
     }
 }
 
-/// Bytes that a matrix takes when packed.
+/// Returns the number of bytes that a matrix takes when packed.
 ///
 /// # Errors
-/// An unknown format, or a shape that the format does not support.
+/// The format is unknown or does not support the shape.
 pub fn packed_bytes(s: &Source, isa: Isa) -> Result<usize> {
     let layout = known(s.format)?;
     Ok(Shape::new(s, layout, isa.lanes())?.bytes)
@@ -282,18 +285,18 @@ pub fn packed_bytes(s: &Source, isa: Isa) -> Result<usize> {
 
 /// Sizes of a tensor in bytes.
 struct Shape {
-    /// Bytes of a row, of a panel's rows and of the tensor in the file.
+    /// Sizes in the file: of a row, of a panel's rows, and of the tensor.
     row_source: usize,
     panel_source: usize,
     file_bytes: usize,
     panel_bytes: usize,
-    /// Bytes of all packed panels.
+    /// Size of all packed panels.
     bytes: usize,
 }
 
 impl Shape {
     /// # Errors
-    /// A shape that the format does not support or that exceeds all memory.
+    /// The format does not support the shape, or the tensor exceeds all memory.
     fn new(s: &Source, layout: &Format, lanes: usize) -> Result<Self> {
         let limit = 1 << 31;
         if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
@@ -307,8 +310,8 @@ impl Shape {
         if !s.columns.is_multiple_of(layout.block_columns) {
             bail!("{} columns are not a multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
         }
-        // Columns are below 2^31, block sizes and lanes are small. So a row and a panel cannot overflow, products
-        // with rows can.
+        // Columns are below 2^31, and block sizes and lanes are small. So the sizes of a row and of a panel cannot
+        // overflow. Products with the number of rows can.
         let row_source = s.columns / layout.block_columns * layout.block_bytes;
         let (panels, panel_bytes) = (s.rows.div_ceil(lanes), (layout.panel_bytes)(s.columns, lanes));
         let product = |a: usize, b: usize| a.checked_mul(b).filter(|bytes| *bytes <= isize::MAX as usize);
@@ -319,7 +322,7 @@ impl Shape {
     }
 }
 
-/// Checks that the file has all bytes of the tensor. This bounds the allocations that read them.
+/// Checks that the file has all bytes of the tensor. This also bounds how much memory is allocated to read them.
 fn check_extent(file: &dyn Bytes, s: &Source, bytes: usize) -> Result<()> {
     let length = file.size()?;
     if s.offset.checked_add(bytes as u64).is_none_or(|end| end > length) {
@@ -328,7 +331,7 @@ fn check_extent(file: &dyn Bytes, s: &Source, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rejects NaN scales, because the formats' kernels assume that every scale is a number.
+/// Rejects NaN scales, because the kernels assume that every scale is a number.
 fn check_scales(layout: &Format, rows: &[u8], first: usize, row_source: usize) -> Result<()> {
     let Some(block) = (layout.find_nan)(rows) else { return Ok(()) };
     let at = block * layout.block_bytes;

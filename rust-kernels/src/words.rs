@@ -1,11 +1,11 @@
-//! Little-endian 32-bit words: how plans and step inputs cross the FFI.
+//! Reads little-endian 32-bit words. Plans and step inputs cross the FFI in this form.
 use crate::bail;
 use crate::error::Result;
 
-/// Stands for "no operand" among the words.
+/// The word that stands for "no operand".
 pub const NONE: u32 = u32::MAX;
 
-/// Reads words in order and checks every read.
+/// Reads a message's words in order and checks every read.
 pub struct Words<'a> {
     rest: &'a [u8],
 }
@@ -23,7 +23,7 @@ impl<'a> Words<'a> {
         Ok(u32::from_le_bytes(*word))
     }
 
-    /// A u32 as a size.
+    /// Reads a u32 as a size.
     pub fn size(&mut self) -> Result<usize> {
         Ok(self.u32()? as usize)
     }
@@ -40,22 +40,22 @@ impl<'a> Words<'a> {
         Ok(f64::from_bits(self.u64()?))
     }
 
-    /// `n` words as i32.
+    /// Reads `n` words as i32.
     pub fn i32s(&mut self, n: usize) -> Result<Vec<i32>> {
         Ok(self.take(n)?.iter().map(|w| i32::from_le_bytes(*w)).collect())
     }
 
-    /// `n` words as u32.
+    /// Reads `n` words as u32.
     pub fn u32s(&mut self, n: usize) -> Result<Vec<u32>> {
         Ok(self.take(n)?.iter().map(|w| u32::from_le_bytes(*w)).collect())
     }
 
-    /// `n` words as f32.
+    /// Reads `n` words as f32.
     pub fn f32s(&mut self, n: usize) -> Result<Vec<f32>> {
         Ok(self.take(n)?.iter().map(|w| f32::from_le_bytes(*w)).collect())
     }
 
-    /// `n` words as stored in the message.
+    /// Returns `n` words as they are stored in the message.
     pub fn take(&mut self, n: usize) -> Result<&'a [[u8; 4]]> {
         let (words, _) = self.rest.as_chunks::<4>();
         if words.len() < n {

@@ -1,18 +1,19 @@
-//! Matrices of activations in the arena.
+//! Buffers: matrices of activations in the arena, which is the memory of a plan.
 use super::ROW_ROUND;
 use crate::bail;
 use crate::error::Result;
 use crate::kernels::quant_rows::{FineRows, row_bytes};
 use crate::words::Words;
 
-/// Limits on experts, and on experts per row: far more than any model has. They bound the allocations of a step.
+/// Limits on the number of experts, and on experts per row: far more than any model has. They bound how much memory a
+/// step can allocate.
 const MOST_EXPERTS: usize = 1 << 16;
 const MOST_USED: usize = 1 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Float,
-    /// 8-bit blocks.
+    /// 8-bit blocks in one plane.
     Quant,
     /// 8-bit blocks in two planes.
     Fine,
@@ -26,11 +27,11 @@ pub enum Rows {
     Logits,
     /// One row for each pooled sequence.
     Pools,
-    /// One row for each expert that a token of the step chose, grouped by expert.
+    /// One row for each expert that a token of the step has chosen, grouped by expert.
     Chosen(Choice),
 }
 
-/// The number of experts, and how many of them each row chooses.
+/// The number of experts, and how many of them each row uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     pub experts: usize,
@@ -39,7 +40,7 @@ pub struct Choice {
 
 impl Choice {
     /// # Errors
-    /// The words end too early, or no model has these numbers.
+    /// The words end too early, or the numbers are out of range.
     pub(super) fn decode(w: &mut Words) -> Result<Self> {
         let choice = Self { experts: w.size()?, used: w.size()? };
         if choice.used == 0 || choice.used > choice.experts.min(MOST_USED) || choice.experts > MOST_EXPERTS {
@@ -48,7 +49,8 @@ impl Choice {
         Ok(choice)
     }
 
-    /// Rows of a `Rows::Chosen` buffer: each expert's rows start at a tile. None on overflow.
+    /// Returns the number of rows of a `Rows::Chosen` buffer, in which each expert's rows start at a tile. None on
+    /// overflow.
     pub fn rows(self, tokens: usize) -> Option<usize> {
         let chosen = tokens.checked_mul(self.used)?;
         chosen.checked_add(chosen.min(self.experts).checked_mul(ROW_ROUND - 1)?)
@@ -66,7 +68,7 @@ impl Rows {
     }
 }
 
-/// A matrix of activations in the arena.
+/// A buffer: a matrix of activations in the arena.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
     pub kind: Kind,
@@ -76,12 +78,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Floats between two rows of a float buffer.
+    /// Returns the number of floats between two rows of a float buffer.
     pub fn stride(&self) -> usize {
         self.columns.next_multiple_of(16)
     }
 
-    /// Bytes of `rows` rows; None on overflow. Columns are below 2^32, so a row's bytes do not overflow.
+    /// Returns the size of `rows` rows in bytes; None on overflow. Columns are below 2^32, so the size of one row does
+    /// not overflow.
     pub(super) fn bytes(&self, rows: usize) -> Option<usize> {
         match self.kind {
             Kind::Float => rows.checked_mul(self.stride() * 4),
@@ -91,7 +94,7 @@ impl Buffer {
     }
 }
 
-/// The buffers of an op's result: floats, 8-bit blocks in one plane, 8-bit blocks in two planes.
+/// The buffers that receive an op's result: as floats, as 8-bit blocks in one plane, as 8-bit blocks in two planes.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
     pub float: Option<usize>,
@@ -100,7 +103,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// The buffers that exist; after decoding, at least one.
+    /// Returns the indices of the buffers that the result has. After decoding there is at least one.
     pub fn forms(&self) -> impl Iterator<Item = usize> {
         [self.float, self.quant, self.fine].into_iter().flatten()
     }

@@ -5,19 +5,19 @@ use crate::error::Result;
 use crate::kernels::kv::KvType;
 use crate::words::Words;
 
-/// Heads of the attention ops.
+/// The heads of an attention op.
 #[derive(Clone, Copy)]
 pub struct Heads {
     pub layer: usize,
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Whether a gate of the same width follows each head in the query rows. It weights the head's result.
+    /// Whether a gate of the head's width follows each head in the query rows. The head's result is multiplied by it.
     pub gated: bool,
 }
 
 impl Heads {
-    /// Floats from one head in a query row to the next.
+    /// Returns the number of floats from one head in a query row to the next.
     pub fn query_stride(&self) -> usize {
         self.head_dim * if self.gated { 2 } else { 1 }
     }
@@ -27,30 +27,30 @@ impl Heads {
     }
 }
 
-/// A layer of the KV cache.
+/// A layer of the KV cache: its heads, and where their keys and values are in a block.
 #[derive(Clone, Copy)]
 pub struct KvLayer {
     pub heads: usize,
     pub head_dim: usize,
-    /// Bytes of a head's keys in a block. Values take as many.
+    /// Size of a head's keys in a block, in bytes. The values have the same size.
     pub head_bytes: usize,
-    /// The group that the layer belongs to.
+    /// Index of the group of layers to which this layer belongs.
     pub group: usize,
-    /// Bytes from a block's start to the layer's first head.
+    /// Offset in bytes from a block's start to the layer's first head.
     pub offset: usize,
 }
 
-/// The KV cache is [block][layer of a group][head]. A block holds KV_BLOCK tokens of the layers of any one group,
-/// which lie together, so a sequence uses few pages. Sequences have a block table for each group.
+/// The shape of the KV cache, [block][layer of a group][head]. A block holds KV_BLOCK tokens of all layers of one group
+/// side by side, so a sequence uses few pages. Sequences have a block table for each group.
 pub struct KvShape {
     pub kind: KvType,
     pub blocks: usize,
-    /// For each group: the number of positions that its rows see, their own included. usize::MAX means all.
+    /// For each group: the number of positions to which its rows attend, including their own. usize::MAX means all.
     pub windows: Vec<usize>,
     pub layers: Vec<KvLayer>,
-    /// Bytes of a block's keys, over all layers of the largest group. Values take as many.
+    /// Size of a block's keys in bytes, over all layers of the largest group. The values have the same size.
     pub block_bytes: usize,
-    /// For each group: bytes of its keys in a block. Values take as many.
+    /// For each group: size of its keys in a block, in bytes. The values have the same size.
     pub group_bytes: Vec<usize>,
 }
 
@@ -91,12 +91,12 @@ impl KvShape {
         Ok(kv)
     }
 
-    /// Number of positions that rows of the layer see; usize::MAX means all.
+    /// Returns the number of positions to which the layer's rows attend; usize::MAX means all.
     pub fn window(&self, layer: usize) -> usize {
         self.windows[self.layers[layer].group]
     }
 
-    /// Bytes of all keys. Values take as many.
+    /// Returns the size of all keys in bytes. The values have the same size.
     pub(super) fn bytes(&self) -> Result<usize> {
         match self.blocks.checked_mul(self.block_bytes) {
             Some(bytes) => Ok(bytes),

@@ -1,4 +1,5 @@
-//! The operands of an op. Each method reads or finds one, or returns an error that says why it cannot be used.
+//! Decodes the operands of an op. Each method reads or finds one operand, or returns an error that says why the op
+//! cannot use it.
 use super::{Buffer, Choice, ConvHeads, DeltaHeads, Heads, Kind, MambaHeads, Out, Program, Rows, StateLayer};
 use crate::bail;
 use crate::error::Result;
@@ -7,18 +8,18 @@ use crate::kernels::kv::MAX_ROWS;
 use crate::weights::Weights;
 use crate::words::{NONE, Words};
 
-/// The inputs of decoding an op: its words, the buffers of the plan so far, the weights.
+/// What an op is decoded from: its words, the buffers of the plan so far, and the weights.
 pub struct Operands<'a, 'w> {
     pub words: &'a mut Words<'w>,
     pub program: &'a Program,
     pub weights: &'a Weights,
 }
 
-/// The position of heads in a row.
+/// The columns of heads in a row: the first head's column, and the distance to the next.
 #[derive(Clone, Copy)]
 pub struct HeadPlace {
     pub column: usize,
-    /// Columns from one head to the next.
+    /// Number of columns from one head to the next.
     pub step: usize,
 }
 
@@ -41,13 +42,13 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// An index, or none.
+    /// Reads an index, or none.
     pub fn optional(&mut self) -> Result<Option<usize>> {
         let word = self.words.u32()?;
         Ok((word != NONE).then_some(word as usize))
     }
 
-    /// A number, or none.
+    /// Reads a number, or none.
     pub fn optional_f32(&mut self) -> Result<Option<f32>> {
         let word = self.words.u32()?;
         Ok((word != NONE).then_some(f32::from_bits(word)))
@@ -57,7 +58,7 @@ impl Operands<'_, '_> {
         Ok(HeadPlace { column: self.size()?, step: self.size()? })
     }
 
-    /// Heads of attention. They must match the KV cache.
+    /// Reads the heads of an attention op. They must match the KV cache.
     pub fn heads(&mut self) -> Result<Heads> {
         let (layer, heads, kv_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let (h, kv) = (Heads { layer, heads, kv_heads, head_dim, gated: self.flag()? }, &self.program.kv);
@@ -71,7 +72,7 @@ impl Operands<'_, '_> {
         Ok(h)
     }
 
-    /// Heads of a delta rule layer with its recurrent state.
+    /// Reads the heads of a delta rule layer, which must match its recurrent state.
     pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
         let (layer, key_heads, value_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let heads = DeltaHeads { layer, key_heads, value_heads, head_dim, in_groups: self.flag()? };
@@ -79,7 +80,7 @@ impl Operands<'_, '_> {
         Ok(heads)
     }
 
-    /// Channels of a convolution layer with its recurrent state.
+    /// Reads the channels of a convolution layer, which must match its recurrent state.
     pub fn conv_heads(&mut self) -> Result<ConvHeads> {
         let (layer, heads, head_dim, key_heads) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let heads = ConvHeads { layer, heads, head_dim, key_heads };
@@ -87,7 +88,7 @@ impl Operands<'_, '_> {
         Ok(heads)
     }
 
-    /// Heads of a Mamba2 layer with its recurrent state.
+    /// Reads the heads of a Mamba2 layer, which must match its recurrent state.
     pub fn mamba_heads(&mut self) -> Result<MambaHeads> {
         let (layer, heads, head_dim) = (self.size()?, self.size()?, self.size()?);
         let heads = MambaHeads { layer, heads, head_dim, groups: self.size()?, state_size: self.size()? };
@@ -106,7 +107,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// The offset of a layer's state in a slot, if the state only holds the last inputs of a convolution.
+    /// Returns the offset of a layer's state in a slot. The state must hold only the last inputs of a convolution.
     pub fn conv_state(&self, layer: usize, inputs: usize, channels: usize) -> Result<usize> {
         let state = self.state(layer)?;
         if [state.channels, state.inputs, state.matrix_floats()] != [channels, inputs, 0] {
@@ -115,21 +116,21 @@ impl Operands<'_, '_> {
         Ok(state.offset)
     }
 
-    /// The index of a float buffer.
+    /// Reads the index of a float buffer, which must have `columns` columns if given.
     pub fn float(&mut self, columns: Option<usize>) -> Result<usize> {
         let index = self.size()?;
         self.is_float(index, columns)?;
         Ok(index)
     }
 
-    /// The index of a float buffer with a row for each token of the step.
+    /// Reads the index of a float buffer that has a row for each token of the step.
     pub fn step_float(&mut self, columns: Option<usize>) -> Result<usize> {
         let index = self.float(columns)?;
         self.rows_are(index, Rows::Step)?;
         Ok(index)
     }
 
-    /// The buffers of a result whose blocks are in one plane or in two. The buffer's kind says which.
+    /// Reads the buffers of a result whose 8-bit blocks are in one plane or in two. The buffer's kind says which.
     pub fn out(&mut self) -> Result<Out> {
         let (float, blocks) = (self.optional()?, self.optional()?);
         let kind = blocks.map(|index| self.buffer(index)).transpose()?.map(|buffer| buffer.kind);
@@ -137,7 +138,7 @@ impl Operands<'_, '_> {
         self.forms(Out { float, quant, fine })
     }
 
-    /// The buffers of a result with one plane and a row for each token of the step.
+    /// Reads the buffers of a result with blocks in one plane and a row for each token of the step.
     pub fn step_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
         let out = self.forms(out)?;
@@ -147,13 +148,13 @@ impl Operands<'_, '_> {
         Ok(out)
     }
 
-    /// The buffers of a result with blocks in one plane, in two planes, or both.
+    /// Reads the buffers of a result with blocks in one plane, in two planes, or both.
     pub fn fine_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: self.optional()? };
         self.forms(out)
     }
 
-    /// A float buffer with the experts that each row chose: their numbers, then their weights.
+    /// Reads the index of the float buffer with the experts that each row chose: their numbers, then their weights.
     pub fn choice(&mut self) -> Result<(usize, Choice)> {
         let (buffer, choice) = (self.size()?, Choice::decode(self.words)?);
         self.is_float(buffer, Some(2 * choice.used))?;
@@ -161,7 +162,7 @@ impl Operands<'_, '_> {
         Ok((buffer, choice))
     }
 
-    /// The buffers of a value with a row for each expert that a row of the step chose.
+    /// Reads the buffers of a value that has a row for each expert that a row of the step chose.
     pub fn chosen_out(&mut self, choice: Choice) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
         self.kinds(out)?;
@@ -189,7 +190,7 @@ impl Operands<'_, '_> {
         Ok(out)
     }
 
-    /// The buffer with this index.
+    /// Returns the buffer with this index.
     pub fn buffer(&self, index: usize) -> Result<&Buffer> {
         match self.program.buffers.get(index) {
             Some(buffer) => Ok(buffer),
@@ -197,7 +198,8 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// Checks that a step sets the buffer's number of rows. Most ops support no other buffers.
+    /// Rejects a buffer whose number of rows depends on the experts that rows choose. Only ops for experts support such
+    /// buffers.
     fn is_plain(&self, index: usize) -> Result<()> {
         match self.buffer(index)?.rows {
             Rows::Step | Rows::Logits | Rows::Pools => Ok(()),
@@ -227,7 +229,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Checks that the buffer does not have a row for each pooled sequence.
+    /// Rejects a buffer that has a row for each pooled sequence.
     pub fn no_pools(&self, index: usize) -> Result<()> {
         if self.buffer(index)?.rows == Rows::Pools {
             bail!("buffer {index} must not have a row for each {}", Rows::Pools.of_what());
@@ -265,7 +267,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Columns of an operand of any kind.
+    /// Returns the number of columns of an operand in any form: floats or quantized.
     pub fn columns(&self, out: Out) -> Result<usize> {
         match out.forms().next() {
             Some(index) => Ok(self.buffer(index)?.columns),
@@ -273,7 +275,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// Checks that there is an output, and that each of its buffers has `columns` columns.
+    /// Checks that a result has a buffer, and that each of its buffers has `columns` columns.
     pub fn width(&self, out: Out, columns: usize) -> Result<()> {
         let found: Vec<_> = out.forms().map(|i| self.program.buffers[i].columns).collect();
         if found.is_empty() || found.iter().any(|c| *c != columns) {
@@ -282,7 +284,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Checks the shape of a matrix.
+    /// Checks that a matrix has `rows` rows and `columns` columns.
     pub fn shape(&self, matrix: usize, rows: usize, columns: usize) -> Result<()> {
         let m = self.weights.matrix(matrix)?;
         if (m.rows, m.columns) != (rows, columns) {
@@ -291,12 +293,12 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// A vector of that length.
+    /// Returns the vector with this index, which must have `len` floats.
     pub fn vector(&self, index: usize, len: usize) -> Result<&[f32]> {
         self.weights.vector(index, len)
     }
 
-    /// Checks that x has a buffer that the matrix's kernels can read, with the right width.
+    /// Checks that x has a form (floats or 8-bit blocks) that the matrix's kernels can read, with the right width.
     pub fn reads(&self, matrix: usize, x: Out) -> Result<()> {
         let m = self.weights.matrix(matrix)?;
         let index = match m.format.kernels {

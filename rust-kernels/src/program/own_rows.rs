@@ -1,14 +1,14 @@
-//! Finds ops that every thread runs for itself when the step has one row. This saves the barrier behind the op. One
-//! thread would take as long while the others wait.
+//! Finds ops that every thread computes for itself when a step has a single row. This saves the barrier behind the op,
+//! and costs no time: otherwise one thread would compute it while the others wait.
 use super::{Buffer, Out, Program};
 use crate::ops::Op;
 use std::ops::Range;
 
-/// The layout of a thread's own copy of an op's result: one row for each buffer.
+/// The layout of a thread's own copy of an op's result, which has one row in each of the result's buffers.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRow {
     pub out: Out,
-    /// Bytes of the float row, and of the float and one-plane rows together: the starts of the next rows.
+    /// Offsets in bytes behind the float row, and behind the one-plane row. The next row starts there.
     ends: [usize; 2],
     pub bytes: usize,
 }
@@ -20,7 +20,7 @@ impl OwnRow {
         Some(Self { out, ends: [float, float + quant], bytes: float + quant + fine })
     }
 
-    /// The offset of a buffer's row; None for buffers that are not copied.
+    /// Returns the offset of a buffer's row in the copy; None for buffers that are not copied.
     pub fn place(&self, index: usize) -> Option<usize> {
         let Out { float, quant, fine } = self.out;
         let [after_float, after_quant] = self.ends;
@@ -31,9 +31,10 @@ impl OwnRow {
     }
 }
 
-/// For each op: the layout of the threads' own rows, if threads may run the op for themselves.
+/// Returns for each op the layout of a thread's own copy of the result; None if threads must not compute the op for
+/// themselves.
 pub fn find(p: &Program) -> Vec<Option<OwnRow>> {
-    // A buffer's bytes in the arena.
+    // Returns the byte range of a buffer in the arena.
     let place = |index: usize| {
         let buffer = &p.buffers[index];
         Some(buffer.offset..buffer.offset + buffer.bytes(p.most_rows(buffer.rows)?)?)
@@ -45,8 +46,8 @@ pub fn find(p: &Program) -> Vec<Option<OwnRow>> {
     (0..p.ops.len()).map(owned).collect()
 }
 
-/// The result of the op, if every thread may compute it for itself. A fast thread must not change bytes that a slower
-/// thread still reads. So neither this op nor the next may write its operand.
+/// Returns the buffers of the op's result if every thread may compute it for itself. A fast thread must not change
+/// bytes that a slower thread still reads. So neither this op nor the next may write its operand.
 fn repeated(op: &dyn Op, next: &dyn Op, place: &impl Fn(usize) -> Option<Range<usize>>) -> Option<Out> {
     let ((x, out), (read, written)) = (op.repeats()?, next.takes_copies()?);
     let x = place(x)?;
@@ -80,7 +81,7 @@ mod tests {
         Out { float, quant, fine: None }
     }
 
-    /// Buffers of 64 bytes. Buffer 8 starts in the middle of buffer 0.
+    /// Returns test buffers of 64 bytes. Buffer 8 starts in the middle of buffer 0.
     fn place(index: usize) -> Option<Range<usize>> {
         let start = if index == 8 { 32 } else { 128 * index };
         Some(start..start + 64)

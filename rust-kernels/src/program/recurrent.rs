@@ -1,4 +1,4 @@
-//! The shape of the recurrent state: what sequences carry between tokens beside the KV cache.
+//! The shape of the recurrent state, which sequences keep between tokens in addition to the KV cache.
 use crate::bail;
 use crate::error::Result;
 use crate::ops::delta_rule::MAX_DIM;
@@ -6,14 +6,14 @@ use crate::ops::mamba2::MAX_SIZE as MAX_MAMBA;
 use crate::ops::short_conv::TAPS;
 use crate::words::Words;
 
-/// Maximum channels, heads, rows and columns. Their products stay below 2^64.
+/// Maximum number of channels, heads, rows and columns. Their products stay below 2^64.
 const MOST: usize = 1 << 20;
 
-/// Heads of the delta rule. Value head v reads key head v % `key_heads`. With `in_groups`, consecutive value heads
+/// Heads of a delta rule layer. Value head v reads key head v % `key_heads`. With `in_groups`, consecutive value heads
 /// share a key head.
 #[derive(Clone, Copy)]
 pub struct DeltaHeads {
-    /// Index among the layers with a state.
+    /// Index of the layer among the layers with a recurrent state.
     pub layer: usize,
     pub key_heads: usize,
     pub value_heads: usize,
@@ -22,13 +22,13 @@ pub struct DeltaHeads {
 }
 
 impl DeltaHeads {
-    /// The key head that a value head reads.
+    /// Returns the key head that a value head reads.
     pub fn key_head(&self, head: usize) -> usize {
         if self.in_groups { head / self.group() } else { head % self.key_heads }
     }
 
-    /// Columns of a value head's beta and alpha. With `in_groups` both are in one row, and a group's betas precede
-    /// its alphas.
+    /// Returns the columns of a value head's beta and alpha. With `in_groups` both are in the same row, in which a
+    /// group's betas precede its alphas.
     pub fn beta_and_alpha(&self, head: usize) -> [usize; 2] {
         if !self.in_groups {
             return [head; 2];
@@ -37,17 +37,17 @@ impl DeltaHeads {
         [beta, beta + self.group()]
     }
 
-    /// Columns of the rows with betas and alphas.
+    /// Returns the number of columns in the rows with betas and alphas.
     pub fn beta_columns(&self) -> usize {
         if self.in_groups { 2 * self.value_heads } else { self.value_heads }
     }
 
-    /// Value heads per key head.
+    /// Returns the number of value heads per key head.
     fn group(&self) -> usize {
         self.value_heads / self.key_heads
     }
 
-    /// Columns of a row's queries, keys and values.
+    /// Returns the number of columns in a row with queries, keys and values.
     pub fn channels(&self) -> usize {
         (2 * self.key_heads + self.value_heads) * self.head_dim
     }
@@ -72,7 +72,7 @@ impl DeltaHeads {
 /// are keys; both are normalized.
 #[derive(Clone, Copy)]
 pub struct ConvHeads {
-    /// Index among the layers with a state.
+    /// Index of the layer among the layers with a recurrent state.
     pub layer: usize,
     pub heads: usize,
     pub head_dim: usize,
@@ -84,7 +84,7 @@ impl ConvHeads {
         self.heads * self.head_dim
     }
 
-    /// As `DeltaHeads::check`.
+    /// Rejects channels that the kernels do not support or that do not fit the layer's state.
     pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
         let Self { layer, heads, head_dim, key_heads } = *self;
         let dim = head_dim.is_multiple_of(16) && (16..=MAX_DIM).contains(&head_dim);
@@ -98,35 +98,35 @@ impl ConvHeads {
     }
 }
 
-/// Heads of Mamba2. Head h uses the vectors of group h / (heads / groups).
+/// Heads of a Mamba2 layer. Head h uses the vectors of group h / (heads / groups).
 #[derive(Clone, Copy)]
 pub struct MambaHeads {
-    /// Index among the layers with a state.
+    /// Index of the layer among the layers with a recurrent state.
     pub layer: usize,
     pub heads: usize,
     pub head_dim: usize,
     pub groups: usize,
-    /// State values per channel of a head.
+    /// Number of state values per channel of a head.
     pub state_size: usize,
 }
 
 impl MambaHeads {
-    /// Channels of all heads.
+    /// Returns the number of channels in all heads.
     pub fn inner(&self) -> usize {
         self.heads * self.head_dim
     }
 
-    /// Values of all groups' input vectors; the output vectors have as many.
+    /// Returns the number of values in all groups' input vectors (B). The output vectors (C) have the same number.
     pub fn vectors(&self) -> usize {
         self.groups * self.state_size
     }
 
-    /// Columns of a row: gates, channels, both kinds of vectors, and one step size per head.
+    /// Returns the number of columns in a row: gates, channels, both kinds of vectors, and one step size per head.
     pub fn columns(&self) -> usize {
         2 * self.inner() + 2 * self.vectors() + self.heads
     }
 
-    /// As `DeltaHeads::check`.
+    /// Rejects heads that the kernels do not support or that do not fit the layer's state.
     pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
         let Self { layer, heads, head_dim, groups, state_size } = *self;
         let whole = [head_dim, state_size].iter().all(|n| n.is_multiple_of(16) && (16..=MAX_MAMBA).contains(n));
@@ -142,7 +142,8 @@ impl MambaHeads {
     }
 }
 
-/// The state of a layer: the last inputs of a convolution, then a matrix [rows][columns] per head. Both are optional.
+/// The state of a layer: the last inputs of a convolution, then a matrix [rows][columns] per head. A layer may lack
+/// either.
 #[derive(Clone, Copy)]
 pub struct StateLayer {
     pub channels: usize,
@@ -150,7 +151,7 @@ pub struct StateLayer {
     pub heads: usize,
     pub rows: usize,
     pub columns: usize,
-    /// Floats from a slot's start to the layer's state.
+    /// Offset in floats from a slot's start to the layer's state.
     pub offset: usize,
 }
 
@@ -169,7 +170,7 @@ impl StateLayer {
         [self.channels, self.inputs, self.heads, self.rows, self.columns]
     }
 
-    /// Floats of the convolution's last inputs.
+    /// Returns the number of floats that the convolution's last inputs take.
     pub fn conv_floats(&self) -> usize {
         self.inputs * self.channels
     }
@@ -186,7 +187,7 @@ impl StateLayer {
 /// The recurrent state of layers without a KV cache. Each sequence has a slot, which holds the state of each layer.
 pub struct RecurrentShape {
     pub layers: Vec<StateLayer>,
-    /// Floats of a slot.
+    /// Number of floats in a slot.
     pub slot_floats: usize,
     pub slots: usize,
 }
@@ -206,7 +207,7 @@ impl RecurrentShape {
         Ok(Self { layers, slot_floats, slots })
     }
 
-    /// Bytes of all slots.
+    /// Returns the size of all slots in bytes.
     pub(super) fn bytes(&self) -> Result<usize> {
         match self.slot_floats.checked_mul(4).and_then(|bytes| bytes.checked_mul(self.slots)) {
             Some(bytes) => Ok(bytes),

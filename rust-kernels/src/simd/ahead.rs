@@ -2,15 +2,15 @@ use super::Simd;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Cache lines that kernels will read next, in several panels. The lines of the panels alternate. Kernels prefetch
-/// them one by one, evenly over the computation until then. A burst would fill the few buffers of the first-level
-/// cache for misses, and all loads would wait (docs/lab/2026-11.md, T6).
+/// Cache lines that a kernel will read next, from several panels in turn. The kernel prefetches them one by one, spread
+/// evenly over the computation before that. A burst would fill the few buffers of the first-level cache for misses, and
+/// all loads would wait (docs/lab/2026-11.md, T6).
 #[derive(Clone, Copy)]
 pub struct Ahead {
     base: *const u8,
-    /// Bytes from a line of one panel to the same line of the next panel.
+    /// Distance in bytes from a line of one panel to the same line of the next panel.
     panel: usize,
-    /// The first line, and the line after the last.
+    /// Indices of the first line, and of the line after the last.
     from: usize,
     to: usize,
     /// Whether to prefetch into the second-level cache only.
@@ -20,19 +20,19 @@ pub struct Ahead {
 impl Ahead {
     pub const NOTHING: Self = Self { base: std::ptr::null(), panel: 0, from: 0, to: 0, l2: false };
 
-    /// The first `bytes` bytes at `base` in each of P panels, which are `panel` bytes apart.
+    /// Returns the lines of the first `bytes` bytes at `base` in each of P panels, which are `panel` bytes apart.
     #[inline(always)]
     pub fn new<const P: usize>(base: *const u8, panel: usize, bytes: usize, l2: bool) -> Self {
         Self { base, panel, from: 0, to: bytes.div_ceil(64) * P, l2 }
     }
 
-    /// The same lines, also for the first-level cache.
+    /// Returns the same lines, but to be prefetched into the first-level cache too.
     #[inline(always)]
     pub fn into_l1(self) -> Self {
         Self { l2: false, ..self }
     }
 
-    /// Parts `parts` of n almost equal parts.
+    /// Splits the lines into n almost equal parts and returns the parts in `parts`.
     #[inline(always)]
     pub fn parts(self, parts: Range<usize>, n: usize) -> Self {
         let lines = self.to - self.from;
@@ -44,7 +44,7 @@ impl Ahead {
         self.parts(i..i + 1, n)
     }
 
-    /// Prefetches part i of n. There are P panels.
+    /// Prefetches part i of n almost equal parts of the lines. They are in P panels.
     #[inline(always)]
     pub fn prefetch<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
         let part = self.part(i, n);
@@ -56,7 +56,8 @@ impl Ahead {
     #[inline(always)]
     fn prefetch_line<S: Simd, const P: usize>(self, s: S, line: usize) {
         let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
-        // Without the fences the compiler would move all prefetches behind the sums.
+        // The fences keep each prefetch in its place. Without them the compiler would move all prefetches behind the
+        // sums.
         compiler_fence(Ordering::SeqCst);
         if self.l2 {
             s.prefetch_l2(line)
@@ -66,7 +67,7 @@ impl Ahead {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Spreads the lines evenly over `steps` steps, at least one.
+    /// Spreads the lines evenly over `steps` steps. `steps` is at least one.
     #[inline(always)]
     pub fn over(self, steps: usize) -> Pace {
         let (due, lines) = (self.from << FRACTION_BITS, (self.to - self.from) << FRACTION_BITS);
@@ -76,16 +77,16 @@ impl Ahead {
 
 const FRACTION_BITS: u32 = 16;
 
-/// Prefetches lines evenly over some steps, without a division per step.
+/// Prefetches lines evenly over some steps, without a division in each step.
 pub struct Pace {
     ahead: Ahead,
-    /// Lines that are due by now, and lines per step, both with FRACTION_BITS fractional bits.
+    /// Number of lines that are due by now, and lines per step. Both have FRACTION_BITS fractional bits.
     due: usize,
     a_step: usize,
 }
 
 impl Pace {
-    /// Prefetches the lines of one step. There are P panels.
+    /// Prefetches the lines of one step, which are in P panels.
     #[inline(always)]
     pub fn step<S: Simd, const P: usize>(&mut self, s: S) {
         self.due += self.a_step;

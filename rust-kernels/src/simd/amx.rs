@@ -1,4 +1,5 @@
-//! AMX beside AVX-512 with VNNI: tile registers of up to 16 rows of 64 bytes, and products of such matrices.
+//! AMX, which CPUs have in addition to AVX-512 with VNNI. It has tile registers of up to 16 rows of 64 bytes, and
+//! multiplies them as matrices.
 //!
 //! Stable Rust has no intrinsics and no feature names for AMX, so this file uses inline assembly. The compiler itself
 //! never uses tile registers.
@@ -8,37 +9,37 @@ use std::arch::asm;
 use std::arch::x86_64::{_mm512_set1_epi8, _mm512_sub_epi8};
 use std::sync::OnceLock;
 
-/// Rows of a tile register, and 32-bit sums in each row.
+/// Number of rows of a tile register, and of 32-bit sums in each row.
 pub const ROWS: usize = 16;
-/// Bytes of a row of sums or of codes of W.
+/// Size of a row in bytes: 16 sums, or 64 codes of W.
 pub const ROW_BYTES: usize = 64;
 
-/// The first registers hold sums. The next holds rows of x, the last codes of W.
+/// Number of registers for sums. The next register holds rows of x, the last one codes of W.
 pub const SUM_REGISTERS: usize = 5;
 pub const X: usize = 5;
 pub const W: usize = 6;
 
-/// The vector instructions beside the tile registers.
+/// The vector instructions that a CPU with AMX has.
 pub type Vectors = Avx512<true>;
 
-/// AVX-512 with VNNI, and AMX's products of 8-bit integers.
+/// Token: the CPU has AVX-512 with VNNI and AMX's products of 8-bit integers.
 #[derive(Clone, Copy)]
 pub struct Amx(Vectors);
 
 impl Amx {
     pub const LANES: usize = Vectors::LANES;
     pub const TILE: usize = Vectors::TILE;
-    /// AVX-512's whole tiles of three panels, and whole pairs of panels that share a register of x
+    /// A multiple of AVX-512's tiles of three panels, and of the pairs of panels that share a register of x
     /// (kernels/amx_gemm.rs).
     pub const PANELS: usize = 6;
     pub const FLOAT_PANELS: usize = Vectors::FLOAT_PANELS;
-    /// Fewer tokens are faster with AVX-512, or fill only one tile of x.
+    /// Number of tokens from which AMX is used. Fewer tokens fill only one tile of x, or are faster with AVX-512.
     pub const WIDE_TOKENS: usize = ROWS + ROWS / 2;
     pub const WIDE_TOKENS_SLOW: usize = Vectors::WIDE_TOKENS_SLOW;
     pub const PAIRS_TOGETHER: bool = Vectors::PAIRS_TOGETHER;
     pub const ROW_PAIRS: bool = Vectors::ROW_PAIRS;
 
-    /// None if the CPU lacks an instruction or the system does not let this process use the registers.
+    /// Returns None if the CPU lacks an instruction or the system does not let this process use the tile registers.
     pub fn new() -> Option<Self> {
         static USABLE: OnceLock<bool> = OnceLock::new();
         let vectors = Vectors::new()?;
@@ -55,7 +56,7 @@ impl Amx {
     /// The operands are valid as the kernel requires.
     #[inline(always)]
     pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the operands are valid.
         unsafe { self.0.run(kernel) }
     }
 
@@ -71,7 +72,7 @@ impl Amx {
     /// thread.
     #[inline(always)]
     pub fn release(self) {
-        // SAFETY: nothing else uses the tile registers.
+        // SAFETY: no other code uses the tile registers.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
     }
 
@@ -90,8 +91,9 @@ impl Amx {
         }
     }
 
-    /// Sets register T to the products of registers X and W. X holds rows of signed codes. Each row of W holds four
-    /// columns of all 16 rows, signed too. T[i][j] is the dot product of row i of X and row j of W.
+    /// Multiplies register X by register W and puts the sums into register T. X holds rows of signed codes. Each row of
+    /// register W holds four columns of 16 rows of the matrix W, signed too. T[i][j] is the dot product of row i of x
+    /// and row j of the matrix W.
     ///
     /// # Safety
     /// The registers are configured.
@@ -107,14 +109,14 @@ impl Amx {
         }
     }
 
-    /// Subtracts `offset`, at most 128, from each byte.
+    /// Subtracts `offset`, at most 128, from each byte of the codes, which makes them signed.
     #[inline(always)]
     pub fn signed(self, codes: <Vectors as Simd>::B, offset: i32) -> <Vectors as Simd>::B {
         // SAFETY: the token proves that the CPU has the instruction.
         unsafe { _mm512_sub_epi8(codes, _mm512_set1_epi8(offset as i8)) }
     }
 
-    /// Stores register T, which holds sums.
+    /// Stores the sums in register T.
     ///
     /// # Safety
     /// The registers are configured; `to` has room.
@@ -130,7 +132,7 @@ impl Amx {
     }
 }
 
-/// The operand of `ldtilecfg`: rows of each register, and bytes per row.
+/// The operand of `ldtilecfg`: the number of rows and the bytes per row of each tile register.
 #[repr(C, align(64))]
 struct Shape {
     palette: u8,
@@ -152,14 +154,14 @@ impl Shape {
     }
 }
 
-/// CPUID leaf 7 reports AMX-TILE and AMX-INT8.
+/// Whether the CPU has AMX-TILE and AMX-INT8, as CPUID leaf 7 reports.
 fn has_instructions() -> bool {
     const NEEDED: u32 = 1 << 24 | 1 << 25;
     std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).edx & NEEDED == NEEDED
 }
 
-/// Asks Linux for permission to use the tile registers, which it grants per process (Linux documentation,
-/// x86/xstate). Linux refuses if it or the hypervisor does not know them.
+/// Asks Linux for permission to use the tile registers, which it grants per process (Linux documentation, x86/xstate).
+/// Linux refuses if it or the hypervisor does not support them.
 #[cfg(target_os = "linux")]
 fn is_granted() -> bool {
     const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
@@ -168,7 +170,7 @@ fn is_granted() -> bool {
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// Other systems: assume that the registers are not available.
+/// Systems other than Linux: assumes that the tile registers are not available.
 #[cfg(not(target_os = "linux"))]
 fn is_granted() -> bool {
     false
@@ -218,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Whether the system would save the tile registers: XINUSE, bits 17 and 18.
+    /// Whether the system would save the tile registers at a context switch: XINUSE, bits 17 and 18.
     fn in_use() -> bool {
         let low: u32;
         // SAFETY: only reads a register that every CPU with AMX has.

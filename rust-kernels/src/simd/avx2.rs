@@ -3,11 +3,12 @@ use super::avx2_bytes::{MAGNITUDES, four};
 use super::{Ahead, Pace, Simd, x86};
 use std::arch::x86_64::*;
 
-/// VNNI: whether the CPU has AVX-VNNI.
+/// Token for AVX2. VNNI: whether the CPU has AVX-VNNI too.
 #[derive(Clone, Copy)]
 pub struct Avx2<const VNNI: bool>(pub(super) ());
 
-// AVX-512 encodes the same instructions differently. `--cfg vnni_evex` lets CPUs without AVX-VNNI run the tests.
+// CPUs with AVX-512 encode the same instructions differently. `--cfg vnni_evex` lets CPUs without AVX-VNNI run the
+// tests.
 #[cfg(not(vnni_evex))]
 use std::arch::x86_64::{_mm256_dpbusd_avx_epi32 as dpbusd, _mm256_dpwssd_avx_epi32 as dpwssd};
 #[cfg(vnni_evex)]
@@ -20,8 +21,8 @@ type B = __m256i;
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
-    // With one panel, four chains of sums would not hide the latency of `vpdpbusd`. Without VNNI, each panel would
-    // load the activations again.
+    // Two panels, because the four sums of one panel would not hide the latency of `vpdpbusd`. Without VNNI, each panel
+    // would load the activations again.
     const PANELS: usize = 2;
     const FLOAT_PANELS: usize = 2;
     const WIDE_TOKENS: usize = if VNNI { 17 } else { 13 };
@@ -30,8 +31,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const BYTES_AS_STORED: bool = VNNI;
     const PAIRS_TOGETHER: bool = true;
     const PAIR_ROWS: usize = 4;
-    // A cache line is two vectors. Two streams of half lines make a Zen 3 wait for both (docs/lab/2026-11.md, "AVX2
-    // without VNNI").
+    // A cache line is two vectors. If a kernel reads two streams of half lines, a Zen 3 waits for both
+    // (docs/lab/2026-11.md, "AVX2 without VNNI").
     const PAIRS_IN_ORDER: usize = 4;
     type F = F;
     type I = I;
@@ -110,7 +111,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Twice the result is the byte shifted into a float's exponent, except for byte 0.
+    /// Shifts the byte into a float's exponent, which gives twice the result. Byte 0 needs the maximum with 2^-127.
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -120,7 +121,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
+    /// A half float with E4M3's bits is too small by 2^8, the difference of the exponent biases. The result is half the
+    /// value.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -164,8 +166,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// With VNNI: one group after the other over the whole tile. The P * N chains of sums hide each other's latency,
-    /// and each load serves P or N products. Without VNNI: a panel's codes stay in registers for all tokens.
+    /// With VNNI, each group of four columns is multiplied for the whole tile before the next group. Its P * N sums are
+    /// independent, which hides latency, and each load serves P or N products. Without VNNI, a panel's codes stay in
+    /// registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -203,7 +206,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if BITS == 8 && !VNNI { 2 * MAGNITUDES } else { 16 * 8 }
     }
 
-    /// Without VNNI, stores 8-bit codes twice: first their magnitudes, behind them the signed codes.
+    /// Without VNNI, stores 8-bit codes twice: first their magnitudes, then the signed codes.
     #[inline(always)]
     unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
         unsafe {
@@ -271,7 +274,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Without VNNI, sums products of 4-bit codes in 16 bits over the whole block.
+    /// Without VNNI, the products of 4-bit codes of the whole block are summed in 16 bits.
     #[inline(always)]
     unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -301,7 +304,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Pairs of products are at most 2 * 127 * 127 and fit in 16 bits.
+    /// A pair of products is at most 2 * 127 * 127, which fits in 16 bits.
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
@@ -343,7 +346,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
+    /// Averaging twice gives 3/4 of a number, rounded up. So it is applied to a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         unsafe {

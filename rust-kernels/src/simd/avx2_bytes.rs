@@ -1,18 +1,18 @@
-//! Byte products for AVX2 without a byte dot product. `maddubs` multiplies and adds pairs in 16 bits, with
-//! saturation. Narrow codes allow further sums in 16 bits before the sums in 32 bits. A tile of two panels by four
-//! tokens fits in sixteen registers.
+//! Byte products for CPUs with AVX2 but without a byte dot product. `maddubs` multiplies bytes and adds pairs of
+//! products in 16 bits, with saturation. If codes are narrow, more products are summed in 16 bits before the sums in 32
+//! bits. A tile of two panels by four tokens fits in sixteen registers.
 use super::Simd;
 use super::avx2::Avx2;
 #[cfg(not(miri))]
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Bytes of the magnitudes of 16 columns of 8-bit codes. The signed codes lie behind them.
+/// Size in bytes of the magnitudes of 16 columns of 8-bit codes. The signed codes follow them.
 pub(super) const MAGNITUDES: usize = 16 * 8;
 
 impl<const VNNI: bool> Avx2<VNNI> {
-    /// Number of column groups (four columns each) whose pairs of products may be summed in 16 bits. A pair is at
-    /// most 2 * (2^BITS - 1) * 127, and 16-bit sums must not overflow.
+    /// Returns the number of column groups (four columns each) whose pairs of products may be summed in 16 bits. A pair
+    /// is at most 2 * (2^BITS - 1) * 127, and 16-bit sums must not overflow.
     const fn groups(bits: u32) -> usize {
         match bits {
             0..=4 => 8,
@@ -22,7 +22,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Adds the products of groups of four columns with N tokens to `acc`. The codes are in registers.
+    /// Multiplies groups of four columns by N tokens and adds the products to `acc`. The codes are in registers.
     ///
     /// # Safety
     /// As `dot16_rows`, for `w.len()` groups.
@@ -52,7 +52,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Magnitudes of 8-bit codes, and the signed codes.
+    /// Returns the magnitudes of 8-bit codes, and the signed codes.
     #[inline(always)]
     pub(super) fn magnitudes(codes: __m256i) -> [__m256i; 2] {
         unsafe {
@@ -61,15 +61,15 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Products of four codes and four activations per lane, summed in pairs of 16 bits. For 8-bit codes it
+    /// Multiplies four codes by four activations per lane and sums pairs of products in 16 bits. For 8-bit codes it
     /// multiplies the magnitude by x with the code's sign. Such a pair is at most 128 * 127 * 2 and fits.
     #[inline(always)]
     fn pairs<const BITS: u32>(codes: __m256i, signed: __m256i, x: __m256i) -> __m256i {
         unsafe { _mm256_maddubs_epi16(codes, if BITS < 8 { x } else { _mm256_sign_epi8(x, signed) }) }
     }
 
-    /// Adds the products of `groups` groups of four columns with P panels and N tokens to `acc`, one group after the
-    /// other. Codes are loaded once for all tokens, activations once for all panels.
+    /// Multiplies `groups` groups of four columns of P panels by N tokens, one group after the other, and adds the
+    /// products to `acc`. Codes are loaded once for all tokens, activations once for all panels.
     ///
     /// # Safety
     /// As `dot16_unit`, for `groups` groups.
@@ -122,8 +122,8 @@ pub(super) unsafe fn four(x: *const i8) -> __m256i {
     unsafe { _mm256_set1_epi32(x.cast::<i32>().read_unaligned()) }
 }
 
-/// Returns `v`, computed at this place in the program. Otherwise the compiler reorders products and sums and keeps
-/// more vectors alive than there are registers.
+/// Returns `v`, and keeps the compiler from moving its computation. Otherwise the compiler reorders products and sums
+/// and needs more vectors at once than there are registers.
 #[target_feature(enable = "avx")]
 #[inline]
 #[cfg_attr(miri, allow(unused_mut))]

@@ -2,11 +2,12 @@
 use super::{Ahead, Simd, x86};
 use std::arch::x86_64::*;
 
-/// VNNI: whether the CPU has VNNI.
+/// Token for AVX-512. VNNI: whether the CPU has VNNI too.
 #[derive(Clone, Copy)]
 pub struct Avx512<const VNNI: bool>(pub(super) ());
 
-/// Codes of four columns per lane for `vpmaddubsw`: unsigned, with the signs moved to the activations.
+/// Unsigned codes of four columns per lane for `vpmaddubsw`, and which of them are negative. The activations take over
+/// the signs.
 #[derive(Clone, Copy)]
 struct Codes {
     magnitudes: __m512i,
@@ -18,7 +19,7 @@ type I = __m512i;
 type B = __m512i;
 
 impl<const VNNI: bool> Avx512<VNNI> {
-    /// An 8-bit code stands for code - 128; narrower codes are unsigned.
+    /// Splits codes into magnitudes and signs. An 8-bit code stands for code - 128; narrower codes are unsigned.
     ///
     /// # Safety
     /// As `Simd`; the same holds for the functions below.
@@ -33,7 +34,7 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// Products of four codes and four activations per lane, summed in pairs of 16 bits: at most 128 * 127 * 2.
+    /// Multiplies four codes by four activations per lane and sums pairs of products in 16 bits: at most 128 * 127 * 2.
     #[inline(always)]
     unsafe fn pairs<const BITS: u32>(w: Codes, x: __m512i) -> __m512i {
         unsafe {
@@ -45,8 +46,9 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// Adds the products of 16 columns to `acc`. A pair is at most 2 * (2^BITS - 1) * 127, and 16-bit sums must not
-    /// overflow. So it sums four pairs in 16 bits for up to 5 bits, two for 6 bits, one beyond.
+    /// Adds the products of 16 columns to `acc`. A pair of products is at most 2 * (2^BITS - 1) * 127, and 16-bit sums
+    /// must not overflow. So it sums four pairs in 16 bits for codes of up to 5 bits, two pairs for 6 bits, and one
+    /// pair for more bits.
     #[inline(always)]
     unsafe fn add_pairs<const BITS: u32>(acc: __m512i, w: [Codes; 4], x: [__m512i; 4]) -> __m512i {
         unsafe {
@@ -72,7 +74,7 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// Vector g holds activations 4g..4g+4 of 16 in every lane.
+    /// Loads 16 activations. Vector g has activations 4g..4g+4 in every lane.
     #[inline(always)]
     unsafe fn activations(x: *const i8) -> [__m512i; 4] {
         unsafe {
@@ -92,7 +94,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const TILE: usize = 16;
     const PANELS: usize = 3;
     const FLOAT_PANELS: usize = 4;
-    // Without VNNI a product takes so many registers that a tile of several panels spills.
+    // Without VNNI a product takes many registers. A tile of several panels would not fit in them.
     const WIDE_TOKENS: usize = if VNNI { 33 } else { usize::MAX };
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
@@ -167,7 +169,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
+    /// A half float with E4M3's bits is too small by 2^8, the difference of the exponent biases. The result is half the
+    /// value.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -219,7 +222,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                 let acc = _mm512_dpbusd_epi32(acc, x[2], w[2]);
                 return _mm512_dpbusd_epi32(acc, x[3], w[3]);
             }
-            // Pairs of products are at most 2 * 127 * 127 and fit in 16 bits.
+            // A pair of products is at most 2 * 127 * 127, which fits in 16 bits.
             let ones = _mm512_set1_epi16(1);
             let mut sum = acc;
             for (x, w) in x.into_iter().zip(w) {
@@ -237,7 +240,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// With VNNI: one group after the other over all tokens, whose chains of sums hide each other's latency.
+    /// With VNNI, each group of four columns is multiplied for all tokens before the next group. The tokens' sums are
+    /// independent, which hides latency.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(
         self,
@@ -267,8 +271,9 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// With VNNI: one group after the other over the whole tile. The P * N chains of sums hide each other's latency,
-    /// and each load serves P or N products. Without VNNI: a panel's codes stay in registers for all tokens.
+    /// With VNNI, each group of four columns is multiplied for the whole tile before the next group. Its P * N sums are
+    /// independent, which hides latency, and each load serves P or N products. Without VNNI, a panel's codes stay in
+    /// registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -309,7 +314,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
+    /// Averaging twice gives 3/4 of a number, rounded up. So it is applied to a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         unsafe {
@@ -328,7 +333,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// Looks up the index's low bits in 128 entries at a time. The index's higher bits select the result to keep.
+    /// Looks up the low bits of each index in 128 entries of the table at a time. The higher bits of the index select
+    /// which result to keep.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
         const { assert!(N >= 128 && N.is_power_of_two()) };

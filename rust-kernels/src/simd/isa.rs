@@ -1,4 +1,4 @@
-//! The instruction sets, and the one place that compiles code for each of them.
+//! The instruction sets, and the only code that compiles kernels for each of them.
 //!
 //! An instruction set is a token. `new` creates it only if the CPU has the instructions, so the holder of a token may
 //! use them. `Isa::run` calls a kernel, written over any `Simd`, inside a function compiled for the token's features.
@@ -20,7 +20,8 @@ use std::arch::is_aarch64_feature_detected as has;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
 
-/// A host refuses to load a WebAssembly module with instructions that it does not have.
+/// For WebAssembly, every feature counts as present: a host refuses to load a module with instructions that it does not
+/// have.
 #[cfg(target_arch = "wasm32")]
 macro_rules! has {
     ($feature:tt) => {
@@ -36,7 +37,7 @@ macro_rules! tokens {
             /// chose, and scalar.
             const COMPILED: bool = cfg!(any(not(feature = "this-cpu"), isa = $name));
 
-            /// None if the CPU lacks an instruction or the library lacks the set's code.
+            /// Returns None if the CPU lacks an instruction or the library lacks the set's code.
             pub fn new() -> Option<Self> {
                 let has_all = Self::COMPILED $(&& has!($feature))*;
                 has_all.then_some(Self(Default::default()))
@@ -48,14 +49,15 @@ macro_rules! tokens {
             /// The operands are valid as the kernel requires.
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
-                // Not `COMPILED`: only a literal keeps the compiler from compiling the kernel.
+                // A literal instead of `COMPILED`, because only a literal keeps the compiler from compiling the kernel.
                 if cfg!(not(any(not(feature = "this-cpu"), isa = $name))) {
                     // SAFETY: `new` never creates a token of a set that is not compiled.
                     unsafe { std::hint::unreachable_unchecked() }
                 }
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
-                    // SAFETY: the token proves the features; the caller vouches for the operands.
+                    // SAFETY: the token proves that the CPU has the features. The caller guarantees that the operands
+                    // are valid.
                     unsafe { kernel.run(token) }
                 }
                 // SAFETY: the token exists, so the CPU has the features.
@@ -74,7 +76,7 @@ macro_rules! instruction_sets {
         }
 
         impl Isa {
-            /// All sets that this CPU has, best first.
+            /// Returns all sets that this CPU has, best first.
             pub fn available() -> Vec<Self> {
                 let mut found = Vec::new();
                 $($(#[$cfg])* found.extend(<$token>::new().map(Self::$variant));)*
@@ -87,50 +89,50 @@ macro_rules! instruction_sets {
                 }
             }
 
-            /// Rows of a weight panel.
+            /// Number of rows in a weight panel: one per lane of a vector.
             pub fn lanes(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::LANES,)*
                 }
             }
 
-            /// Tokens of the widest tile of quantized rows.
+            /// Number of tokens in the widest tile of quantized rows.
             pub fn tile(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::TILE,)*
                 }
             }
 
-            /// Whether both 16-bit codes of a lane are adjacent.
+            /// Whether both 16-bit codes of a lane are adjacent in memory.
             pub fn pairs_together(self) -> bool {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::PAIRS_TOGETHER,)*
                 }
             }
 
-            /// Whether the set multiplies rows of x in pairs.
+            /// Whether the set multiplies rows of x in pairs, as `RowPairs` describes.
             pub fn row_pairs(self) -> bool {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::ROW_PAIRS,)*
                 }
             }
 
-            /// Panels per register tile of an integer kernel for many tokens.
+            /// Number of panels in a register tile of an integer kernel for many tokens.
             pub fn panels(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::PANELS,)*
                 }
             }
 
-            /// Panels per register tile of a float kernel.
+            /// Number of panels in a register tile of a float kernel.
             pub fn float_panels(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::FLOAT_PANELS,)*
                 }
             }
 
-            /// Number of tokens from which integer kernels decode panels into memory. Formats with slow codes have
-            /// their own number.
+            /// Number of tokens from which integer kernels decode panels into memory. It differs for formats whose
+            /// codes are slow to decode.
             pub fn wide_tokens(self, slow_codes: bool) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) if slow_codes => <$token>::WIDE_TOKENS_SLOW,)*
@@ -142,11 +144,11 @@ macro_rules! instruction_sets {
             ///
             /// # Safety
             /// The operands are valid as the kernel requires.
-            // Small kernels run for each row and head, where a second call would cost some per cent.
+            // Inlined, because small kernels run for each row and head. There a second call would cost some per cent.
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 match self {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller guarantees that the operands are valid.
                     $($(#[$cfg])* Self::$variant(token) => unsafe { token.run(kernel) },)*
                 }
             }
@@ -156,7 +158,7 @@ macro_rules! instruction_sets {
 
 for_each_token!(tokens);
 
-// In the order of preference.
+// All instruction sets, best first.
 instruction_sets! {
     #[cfg(target_arch = "x86_64")]
     Avx512Amx(Amx), "avx512-amx";
@@ -176,13 +178,13 @@ instruction_sets! {
     NeonPlain(Neon<{ WIDENING }>), "neon";
     #[cfg(target_arch = "wasm32")]
     Wasm(Wasm), "wasm-simd128";
-    // The WebAssembly module must be small.
+    // The WebAssembly module has no scalar set, because it must be small.
     #[cfg(not(target_arch = "wasm32"))]
     Plain(Scalar), "scalar";
 }
 
 impl Isa {
-    /// The best set, or the set named `wanted`.
+    /// Returns the set named `wanted`, or the best set of this CPU if `wanted` is empty.
     ///
     /// # Errors
     /// The name is unknown, or the CPU lacks the set.

@@ -4,8 +4,8 @@
 //! and scalar, 4 for NEON. `F` and `I` hold one f32 or i32 per lane, `B` holds four bytes per lane (four columns).
 //!
 //! A value of a type that implements `Simd` is a token. It exists only if the CPU has the instruction set, so its
-//! holder may compute. The `unsafe` methods follow pointers, which must lead to the memory that the method loads or
-//! stores. Kernels get their token from `Isa::run`.
+//! holder may use the instructions. The `unsafe` methods follow pointers, which must lead to the memory that the method
+//! loads or stores. Kernels get their token from `Isa::run`.
 
 #[macro_use]
 mod wrappers;
@@ -40,8 +40,8 @@ pub use self::isa::Isa;
 /// A kernel with its operands, which can run on any instruction set.
 pub trait Kernel {
     type Output;
-    /// Implementations must be `#[inline(always)]`, and so must the functions that they call with an `S`. Otherwise
-    /// they are not compiled for the instruction set.
+    /// Runs the kernel. Implementations must be `#[inline(always)]`, and so must the functions that they call with an
+    /// `S`. Otherwise they are not compiled for the instruction set.
     ///
     /// # Safety
     /// The operands are valid as the kernel requires.
@@ -62,39 +62,39 @@ macro_rules! unroll16 {
     };
 }
 
-/// 1.5 * 2^23, a float whose last bit counts 1. A sum of integers that starts from these bits, read as a float, is
-/// BIAS + sum if |sum| < 2^22. So it needs no conversion before a multiply-add.
+/// The float 1.5 * 2^23, whose last bit has the value 1. If a sum of integers starts from this float's bits, the result
+/// read as a float is BIAS + sum, for |sum| < 2^22. So the sum needs no conversion before a multiply-add.
 pub const BIAS: f32 = 12_582_912.0;
 pub const BIAS_BITS: i32 = BIAS.to_bits() as i32;
 
 #[allow(clippy::missing_safety_doc)] // pointers lead to the memory that is loaded or stored
 pub trait Simd: Copy + 'static {
     const LANES: usize;
-    /// Tokens in a register tile of the integer kernels: a power of two.
+    /// Number of tokens in a register tile of the integer kernels: a power of two.
     const TILE: usize;
-    /// Panels in a register tile of the integer kernels for many tokens. More than 1 if the sums are chains of
-    /// products, or if one panel would load activations too often.
+    /// Number of panels in a register tile of the integer kernels for many tokens. It is above 1 if each product adds
+    /// to its own sum, or if one panel would load activations too often.
     const PANELS: usize;
-    /// The same for float kernels: 2; or 4 if 32 registers also hold the sums of six tokens; or 1 if a vector is two
-    /// of 16 registers.
+    /// Number of panels in a register tile of the float kernels. It is 2; 4 if 32 registers also hold the sums of six
+    /// tokens; 1 if a vector takes two of 16 registers.
     const FLOAT_PANELS: usize;
     /// Number of tokens from which kernels decode a unit of panels into memory once for all tokens.
     const WIDE_TOKENS: usize;
-    /// The same for formats whose codes are slow to decode.
+    /// The same number of tokens, for formats whose codes are slow to decode.
     const WIDE_TOKENS_SLOW: usize;
-    /// The value that `dot16::<8>` adds to each code: 128 if the hardware multiplies unsigned codes (VNNI), else 0.
+    /// The number that `dot16::<8>` adds to each code: 128 if the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
-    /// Whether `dot16_unit` reads 8-bit codes as panels store them.
+    /// Whether `dot16_unit` reads 8-bit codes in the form in which panels store them.
     const BYTES_AS_STORED: bool = true;
     /// Whether both 16-bit codes of a lane are adjacent. If not, the first codes of all lanes precede the second
     /// codes.
     const PAIRS_TOGETHER: bool;
-    /// Rows in a register tile of `dot_pair`, which is two vectors wide.
+    /// Number of rows in a register tile of `dot_pair`, which is two vectors wide.
     const PAIR_ROWS: usize;
-    /// Up to this number of rows, kernels take vectors of pairs one by one and read memory in order. With more rows
-    /// they take two, which loads each row's pairs half as often.
+    /// Up to this number of rows, kernels take one vector of pairs at a time and read memory in order. With more rows
+    /// they take two vectors, and load each row's pairs half as often.
     const PAIRS_IN_ORDER: usize = 0;
-    /// Whether rows of x lie in pairs, because byte products take two rows by two (`RowPairs`).
+    /// Whether the rows of x alternate in pairs, because byte products multiply two rows by two (`RowPairs`).
     const ROW_PAIRS: bool = false;
 
     type F: Copy;
@@ -116,19 +116,19 @@ pub trait Simd: Copy + 'static {
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// a * b + c, rounded once.
+    /// Computes a * b + c, rounded once.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// c - a * b, rounded once.
+    /// Computes c - a * b, rounded once.
     fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// The larger number, or b if one is NaN. `min` likewise.
+    /// Returns the larger number, or b if one is NaN. `min` likewise returns the smaller number or b.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn abs(self, a: Self::F) -> Self::F;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
-    /// 2^n for integral n in -126..=127.
+    /// Computes 2^n for integral n in -126..=127.
     fn pow2(self, n: Self::F) -> Self::F;
-    /// y where x >= limit, else 0.
+    /// Returns y where x >= limit, else 0.
     fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F;
     fn sum(self, a: Self::F) -> f32;
     fn largest(self, a: Self::F) -> f32;
@@ -137,21 +137,21 @@ pub trait Simd: Copy + 'static {
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
     unsafe fn store_f16(self, p: *mut u16, v: Self::F);
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
-    /// Loads LANES bytes as numbers 0..=255.
+    /// Loads LANES bytes as floats 0..=255.
     unsafe fn load_u8(self, p: *const u8) -> Self::F;
-    /// Loads LANES bytes as numbers -128..=127.
+    /// Loads LANES bytes as floats -128..=127.
     unsafe fn load_i8(self, p: *const i8) -> Self::F;
-    /// Loads LANES exponent bytes e as 2^(e - 128): E8M0, halved. Exact, subnormal results included. Byte 255, E8M0's
-    /// NaN, is not allowed.
+    /// Loads LANES exponent bytes e as 2^(e - 128), half of their E8M0 value. This is exact, including subnormal
+    /// results. Byte 255, E8M0's NaN, is not allowed.
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F;
     /// Loads LANES bytes below 128 as half of their unsigned E4M3 value. E4M3 has 4 exponent bits above 3 fraction
-    /// bits, and its largest exponent is a number too.
+    /// bits, and bytes with the largest exponent are numbers too.
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F;
     /// Rounds to the nearest integer (ties to even) and stores LANES signed bytes; |v| <= 127. Returns the integers.
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I;
-    /// The same with 16-bit integers, which it does not return; |v| <= 32767.
+    /// Rounds to the nearest integer (ties to even) and stores LANES signed 16-bit integers; |v| <= 32767.
     unsafe fn store_i16(self, p: *mut i16, v: Self::F);
-    /// Stores 16-bit integers of `a` and `b`. The two integers of a lane are adjacent.
+    /// Rounds `a` and `b` and stores them as 16-bit integers. The two integers of a lane are adjacent.
     #[inline(always)]
     unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
         let mut codes = [[0i16; 16]; 2];
@@ -169,23 +169,23 @@ pub trait Simd: Copy + 'static {
     fn i_add(self, a: Self::I, b: Self::I) -> Self::I;
     fn i_sum(self, a: Self::I) -> i32;
     fn i_to_f(self, a: Self::I) -> Self::F;
-    /// The lanes' bits as floats.
+    /// Reads the lanes' bits as floats.
     fn i_as_f(self, a: Self::I) -> Self::F;
-    /// scale * n, rounded once. `sum` is n plus BIAS's bits, and `bias` is exactly -scale * BIAS.
+    /// Computes scale * n, rounded once. `sum` is n plus BIAS's bits, and `bias` is exactly -scale * BIAS.
     #[inline(always)]
     fn scale_biased(self, scale: Self::F, sum: Self::I, bias: Self::F) -> Self::F {
         self.fma(scale, self.i_as_f(sum), bias)
     }
-    /// acc + the sum over 16 columns of code * x, per lane. `w[g]` holds columns 4g..4g+4, and `x` points at 16
-    /// signed bytes in -127..=127. Codes are unsigned and below 2^BITS. With BITS = 8 a code stands for code - 128,
+    /// Computes acc + the sum over 16 columns of code * x, per lane. `w[g]` holds columns 4g..4g+4, and `x` points at
+    /// 16 signed bytes in -127..=127. Codes are unsigned and below 2^BITS. With BITS = 8 a code stands for code - 128,
     /// and the result still contains WIDE_BIAS times the sum of x.
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
-    /// acc + the sum over 16 columns of code * x, for signed codes in -127..=127 and x in 0..=127. Operands have the
-    /// layout of `dot16`.
+    /// Computes acc + the sum over 16 columns of code * x, for signed codes in -127..=127 and x in 0..=127. Operands
+    /// have the layout of `dot16`.
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I;
 
-    /// `dot16` for N tokens. The 16 activations of token i are at `x + 32 * i`. Prefetches `ahead` meanwhile.
+    /// Computes `dot16` for N tokens. The 16 activations of token i are at `x + 32 * i`. Prefetches `ahead` meanwhile.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(
         self,
@@ -200,7 +200,7 @@ pub trait Simd: Copy + 'static {
         }
     }
 
-    /// `dot16` for all 32 columns of a block, in eight vectors.
+    /// Computes `dot16_rows` for all 32 columns of a block, whose codes are in eight vectors.
     #[inline(always)]
     unsafe fn dot32_rows<const BITS: u32, const N: usize>(
         self,
@@ -216,7 +216,7 @@ pub trait Simd: Copy + 'static {
         }
     }
 
-    /// `dot16` for P panels and N tokens. Panel j's four vectors of codes are at `w + j * panel`, token i's 16
+    /// Computes `dot16` for P panels and N tokens. Panel j's four vectors of codes are at `w + j * panel`, token i's 16
     /// activations at `x + 32 * i`.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
@@ -237,19 +237,19 @@ pub trait Simd: Copy + 'static {
         }
     }
 
-    /// Bytes of the codes of 16 columns and LANES rows that `put_codes` stores.
+    /// Returns how many bytes `put_codes` stores for 16 columns and LANES rows.
     #[inline(always)]
     fn unit_code_bytes<const BITS: u32>() -> usize {
         16 * Self::LANES
     }
 
-    /// Stores columns 4g..4g+4 of 16 where `dot16_unit` reads them. `to` has room for all 16 columns.
+    /// Stores the codes of columns 4g..4g+4 (of 16) where `dot16_unit` reads them. `to` has room for all 16 columns.
     #[inline(always)]
     unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
         unsafe { self.b_store(to.add(4 * Self::LANES * g), codes) }
     }
 
-    /// `dot16_tile` for codes that `put_codes` stored.
+    /// Computes `dot16_tile` for codes that `put_codes` stored.
     #[inline(always)]
     unsafe fn dot16_unit<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -261,7 +261,7 @@ pub trait Simd: Copy + 'static {
         unsafe { self.dot16_tile::<BITS, P, N>(acc, w, panel, x) }
     }
 
-    /// `dot16_unit` for all 32 columns of a block, in two steps of `next`.
+    /// Computes `dot16_unit` for all 32 columns of a block. Prefetches in two steps of `next` meanwhile.
     #[inline(always)]
     unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -284,12 +284,12 @@ pub trait Simd: Copy + 'static {
         }
     }
 
-    /// acc + both products of each lane's two 16-bit codes with the two numbers at `x`. The factors of a product must
-    /// not both be -32768.
+    /// Computes acc + both products of each lane's two 16-bit codes with the two numbers at `x`. The factors of a
+    /// product must not both be -32768.
     unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I;
 
-    /// A faster way to sum `columns` columns of f16 weights times N rows of floats, for P panels from `w` on. Returns
-    /// false if the set has no such way or numbers leave its range; `sums` is invalid then.
+    /// Sums `columns` columns of f16 weights times N rows of floats, for P panels from `w` on, if the set has a faster
+    /// way than `load_f16`. Returns false if it has none or numbers leave its range. Then `sums` is invalid.
     #[inline(always)]
     unsafe fn f16_sums<const P: usize, const N: usize>(
         self,
@@ -306,40 +306,43 @@ pub trait Simd: Copy + 'static {
     /// Hints that the cache line at `p` will be read soon. Any address is allowed.
     #[inline(always)]
     fn prefetch(self, _p: *const u8) {}
-    /// The same for the second-level cache and later use.
+    /// Hints that the cache line at `p` will be read later. It should go to the second-level cache only.
     #[inline(always)]
     fn prefetch_l2(self, _p: *const u8) {}
-    /// The same for a cache line that will be written.
+    /// Hints that the cache line at `p` will be written soon.
     #[inline(always)]
     fn prefetch_write(self, _p: *const u8) {}
     unsafe fn b_store(self, p: *mut u8, v: Self::B);
     fn b_and(self, a: Self::B, mask: u8) -> Self::B;
     fn b_or(self, a: Self::B, b: Self::B) -> Self::B;
-    /// Shifts by n bits, 0 <= n < 8. The caller masks off bits that cross into a neighbouring byte.
+    /// Shifts each byte right by n bits, 0 <= n < 8. Bits may cross into a neighbouring byte; the caller masks them
+    /// off.
     fn b_shr(self, a: Self::B, n: u32) -> Self::B;
     fn b_shl(self, a: Self::B, n: u32) -> Self::B;
-    /// table[index] for bytes index < 16.
+    /// Looks up table[index] for each byte; index < 16.
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B;
-    /// c - a in bytes whose `signs` byte has the bit `bit`, a in the others.
+    /// Returns c - a in bytes whose `signs` byte has the bit `bit`, and a in the other bytes.
     fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B;
-    /// 3 a in bytes, modulo 256.
+    /// Computes 3 a in each byte, modulo 256.
     fn b_triple(self, a: Self::B) -> Self::B;
-    /// 3 a / 256 in bytes, rounded down: 0, 1 or 2.
+    /// Computes 3 a / 256 in each byte, rounded down: 0, 1 or 2.
     fn b_thirds(self, a: Self::B) -> Self::B;
-    /// Bytes 0, 0, 1, 1 of each lane, or bytes 2, 2, 3, 3 with HIGH.
+    /// Returns bytes 0, 0, 1, 1 of each lane, or bytes 2, 2, 3, 3 with HIGH.
     fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B;
 
-    /// Each lane's four bytes as one little-endian integer, ANDed with `mask`.
+    /// ANDs each lane with `mask`. The lane's four bytes count as one little-endian integer.
     fn b_and32(self, a: Self::B, mask: u32) -> Self::B;
-    /// The same integer shifted by n bits, 0 <= n < 32. Zeros come in.
+    /// Shifts each lane's four bytes, as one little-endian integer, right by n bits, 0 <= n < 32. Zeros come in.
     fn b_shr32(self, a: Self::B, n: u32) -> Self::B;
     fn b_shl32(self, a: Self::B, n: u32) -> Self::B;
-    /// The same integer as a float; below 2^31.
+    /// Converts each lane's four bytes, as one little-endian integer below 2^31, to a float.
     fn b_to_f(self, a: Self::B) -> Self::F;
-    /// table[index] for the two 16-bit indices in each lane of both vectors. N is a power of two, at least 128.
+    /// Looks up table[index] for the two 16-bit indices in each lane of both vectors. N is a power of two, at least
+    /// 128.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
-        // An integer register collects four words. Single stores would delay the load of the vector.
+        // Collects four words in an integer register before each store. Single stores would delay the load of the
+        // vector.
         let mut words = [[0u64; 8]; 2];
         // SAFETY: a vector has at most 64 bytes.
         unsafe {
@@ -355,16 +358,17 @@ pub trait Simd: Copy + 'static {
                 *four = found;
             }
         }
-        // SAFETY: as above.
+        // SAFETY: a vector has at most 64 bytes, the size of `words[i]`.
         unsafe { [self.b_load(words[0].as_ptr().cast()), self.b_load(words[1].as_ptr().cast())] }
     }
 }
 
-/// Byte products of two rows of W by two rows of x. A vector of codes holds eight columns of two rows. The vector of
-/// their sums holds the first row of W with both rows of x, then the second row of W.
+/// Instruction sets that multiply two rows of W by two rows of x. A vector of codes holds eight columns of two rows.
+/// The vector of their sums holds the first row of W with both rows of x, then the second row of W.
 #[allow(clippy::missing_safety_doc)] // pointers lead to the memory that is loaded
 pub trait RowPairs: Simd {
-    /// Columns 4g..4g+4 of four rows of W and the next four columns, as two pairs of rows.
+    /// Rearranges codes for `dot_pairs`. `a` has columns 4g..4g+4 of four rows of W, `b` the next four columns. Returns
+    /// two pairs of rows.
     fn pair_codes(self, a: Self::B, b: Self::B) -> [Self::B; 2];
     /// Repeats one number per row of W in the layout of the sums of both pairs of rows.
     fn repeat_rows(self, a: Self::F) -> [Self::F; 2];
@@ -373,20 +377,20 @@ pub trait RowPairs: Simd {
     unsafe fn load_pair_i(self, p: *const i32) -> Self::I;
     /// Sorts the sums of both pairs of rows of W by row of x. Every lane of a result is a row of W.
     fn rows_of_x(self, sums: [Self::F; 2]) -> [Self::F; 2];
-    /// acc + the sums over eight columns of code * x, for codes as in `dot16`.
+    /// Computes acc + the sums over eight columns of code * x, for codes as in `dot16`.
     fn dot_pairs(self, acc: Self::I, w: Self::B, x: Self::B) -> Self::I;
 }
 
-/// e^x, within 2 units in the last place; 0 below -87.
+/// Computes e^x within 2 units in the last place. Returns 0 below -87.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     let limit = s.splat(-87.0);
     let clamped = s.min(s.max(x, limit), s.splat(88.0));
     let n = s.round(s.mul(clamped, s.splat(std::f32::consts::LOG2_E)));
-    // ln 2 in two parts, so that n times the first part is exact.
+    // ln 2 is split in two parts, so that n times the first part is exact.
     let r = s.fnma(n, s.splat(0.693_359_4), clamped);
     let r = s.fnma(n, s.splat(-2.121_944_4e-4), r);
-    // The Taylor series of e^r up to r^7. For |r| <= ln(2) / 2 its remainder is below 6e-9.
+    // p becomes the Taylor series of e^r up to r^7. For |r| <= ln(2) / 2 its remainder is below 6e-9.
     let mut p = s.splat(1.0 / 5040.0);
     for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = s.fma(p, r, s.splat(c));

@@ -5,26 +5,26 @@ use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// DOT: the instructions that multiply bytes.
+/// Token for NEON. DOT: the instructions that multiply bytes, one of the constants below.
 #[derive(Clone, Copy)]
 pub struct Neon<const DOT: u8>(pub(super) ());
 
-/// Widening multiplications, which every CPU has.
+/// Value of DOT: widening multiplications, which every CPU has.
 pub const WIDENING: u8 = 0;
-/// `sdot` of the dotprod extension.
+/// Value of DOT: `sdot` of the dotprod extension.
 pub const SDOT: u8 = 1;
-/// `usdot` and `usmmla` of the i8mm extension. They take unsigned codes, where `sdot` needs signed ones.
+/// Value of DOT: `usdot` and `usmmla` of the i8mm extension. They take unsigned codes, where `sdot` needs signed ones.
 pub const MATRIX: u8 = 2;
 
-/// Prefetches the cache line at p with a hint of `prfm`.
+/// Prefetches the cache line at p. `how` is the kind of hint that `prfm` takes.
 macro_rules! prefetch {
     ($how:literal, $p:ident) => {
-        // SAFETY: a hint, which may be about any address.
+        // SAFETY: this is only a hint, and its address may be invalid.
         unsafe { asm!(concat!("prfm ", $how, ", [{p}]"), p = in(reg) $p.addr(), options(nomem, nostack, preserves_flags)) }
     };
 }
 
-/// Shifts by n < 8 bits. The instruction needs a constant, and n is one after inlining.
+/// Shifts by n < 8 bits. The instruction needs a constant; after inlining n is a constant.
 macro_rules! shift {
     ($shift:ident, $a:ident, $n:ident) => {
         match $n {
@@ -52,7 +52,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if DOT == MATRIX { 128 } else { 0 };
-    // `smlal` takes four codes of four lanes.
+    // Codes of a lane are not adjacent, because `smlal` takes four codes of four lanes.
     const PAIRS_TOGETHER: bool = false;
     const PAIR_ROWS: usize = 8;
     const ROW_PAIRS: bool = DOT == MATRIX;
@@ -157,7 +157,8 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
 
-    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
+    /// A half float with E4M3's bits is too small by 2^8, the difference of the exponent biases. The result is half the
+    /// value.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -209,7 +210,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 }
 
-/// Four bytes as unsigned integers. Safety: `p` points at four bytes.
+/// Loads four bytes as unsigned 32-bit integers. Safety: `p` points at four bytes.
 #[inline(always)]
 unsafe fn load_bytes(p: *const u8) -> uint32x4_t {
     unsafe {

@@ -6,10 +6,11 @@ use super::neon::{MATRIX, Neon, WIDENING};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// acc + the products of four columns per lane with bytes 4 * I..4 * I + 4 of x. Safety: the CPU has the extension.
+/// Computes acc + the products of four columns per lane with bytes 4 * I..4 * I + 4 of x. Safety: the CPU has the
+/// extension.
 macro_rules! dot {
     ($instruction:literal of $extension:literal, $acc:ident, $w:expr, $x:ident, $i:literal) => {
-        // The directive serves copies of this code outside the kernels, which enable the extension themselves.
+        // Kernels enable the extension themselves. The directive is for copies of this code outside the kernels.
         asm!(
             concat!(".arch_extension ", $extension),
             concat!($instruction, " {acc:v}.4s, {w:v}.16b, {x:v}.4b[", $i, "]"),
@@ -22,9 +23,9 @@ macro_rules! dot {
 }
 
 impl<const DOT: u8> Neon<DOT> {
-    /// `dot16` by widening multiplications for two of a vector's four lanes: 32-bit products of each pair of columns.
-    /// Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits. Sums of four fit in 16 bits for up to 6
-    /// bits, sums of two beyond.
+    /// Computes `dot16` by widening multiplications for two of a vector's four lanes. Returns one 32-bit sum for each
+    /// pair of columns. Products are at most (2^BITS - 1) * 127, or 128 * 127 for 8 bits. So 16 bits hold sums of four
+    /// products for codes of up to 6 bits, and sums of two for more bits.
     ///
     /// # Safety
     /// As `Simd`.
@@ -39,7 +40,7 @@ impl<const DOT: u8> Neon<DOT> {
         }
     }
 
-    /// `dot16` by widening multiplications, starting from 0.
+    /// Computes `dot16` by widening multiplications, without a previous sum.
     ///
     /// # Safety
     /// As `Simd`.
@@ -59,7 +60,7 @@ impl<const DOT: u8> Neon<DOT> {
         }
     }
 
-    /// Codes as signed bytes. An 8-bit code stands for code - 128, which flips its sign bit.
+    /// Returns codes as signed bytes. An 8-bit code stands for code - 128, so its sign bit is flipped.
     ///
     /// # Safety
     /// As `Simd`.
@@ -68,7 +69,7 @@ impl<const DOT: u8> Neon<DOT> {
         unsafe { vreinterpretq_s8_u8(if BITS == 8 { veorq_u8(w, vdupq_n_u8(0x80)) } else { w }) }
     }
 
-    /// `Simd::dot16` with x in a vector.
+    /// Computes `Simd::dot16` with x in a vector.
     ///
     /// # Safety
     /// As `Simd`.
@@ -93,7 +94,7 @@ impl<const DOT: u8> Neon<DOT> {
         }
     }
 
-    /// `Simd::dot16_signed` with x in a vector.
+    /// Computes `Simd::dot16_signed` with x in a vector.
     ///
     /// # Safety
     /// As `Simd`.
@@ -110,7 +111,7 @@ impl<const DOT: u8> Neon<DOT> {
         }
     }
 
-    /// acc + the products of signed bytes.
+    /// Computes acc + the products of signed bytes.
     ///
     /// # Safety
     /// As `Simd`.
@@ -185,12 +186,12 @@ mod tests {
     #[test]
     fn row_pairs_give_the_products_of_each_row() {
         let Some(s) = Neon::<MATRIX>::new() else { return };
-        // Four rows of eight columns in panel layout: columns 0..4 of every row, then the others.
+        // Codes of four rows and eight columns in panel layout: columns 0..4 of every row, then columns 4..8.
         let codes: [u8; 32] = std::array::from_fn(|i| if i % 7 == 0 { 255 } else { (i * 151 + 3) as u8 });
         let x: [i8; 16] = std::array::from_fn(|i| if i % 5 == 0 { -127 } else { (i * 89 + 7) as i8 });
         let (starts, scales) = ([1_000_000, -7], [1.0, 2.0, 4.0, 8.0f32]);
         let mut got = [[0f32; 4]; 2];
-        // SAFETY: the arrays are as long as each load and store.
+        // SAFETY: each array is as long as the load or store needs.
         unsafe {
             let w = s.pair_codes(s.b_load(codes.as_ptr()), s.b_load(codes[16..].as_ptr()));
             let (first, x) = (s.load_pair_i(starts.as_ptr()), s.b_load(x.as_ptr().cast()));

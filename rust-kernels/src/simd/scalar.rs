@@ -1,8 +1,8 @@
 //! Plain Rust over arrays of eight lanes: the reference in tests, and the fallback for CPUs without another
 //! instruction set.
 //!
-//! Long functions are never inlined. Copies in every kernel would take longer to compile than a whole instruction
-//! set.
+//! Long functions are never inlined. If every kernel had its own copy, they would take longer to compile than a whole
+//! instruction set.
 use super::{BIAS, Simd};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
@@ -16,14 +16,14 @@ fn map(f: impl Fn(usize) -> f32) -> [f32; N] {
     std::array::from_fn(f)
 }
 
-/// Applies f to each lane's four bytes as an integer.
+/// Applies f to each lane's four bytes as one little-endian integer.
 #[inline(always)]
 fn integers(a: [u8; 4 * N], f: impl Fn(u32) -> u32) -> [u8; 4 * N] {
     let (lanes, _) = a.as_chunks::<4>();
     std::array::from_fn(|i| f(u32::from_le_bytes(lanes[i / 4])).to_le_bytes()[i % 4])
 }
 
-/// acc + the sum over 16 columns of (code - bias) * x.
+/// Computes acc + the sum over 16 columns of (code - bias) * x.
 #[inline(never)]
 unsafe fn products(mut acc: [i32; N], w: &[[u8; 4 * N]; 4], bias: i32, x: *const i8) -> [i32; N] {
     for (g, codes) in w.iter().enumerate() {
@@ -82,7 +82,7 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        // Rounds twice: without FMA hardware `mul_add` is a library call per lane.
+        // This rounds twice, because without FMA hardware `mul_add` is a library call per lane.
         map(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
@@ -188,7 +188,7 @@ impl Simd for Scalar {
     fn i_as_f(self, a: Self::I) -> Self::F {
         map(|i| f32::from_bits(a[i] as u32))
     }
-    /// `fma` rounds twice here.
+    /// Not by `fma`, which rounds twice in this set.
     #[inline(always)]
     fn scale_biased(self, scale: Self::F, sum: Self::I, _bias: Self::F) -> Self::F {
         map(|i| scale[i] * (f32::from_bits(sum[i] as u32) - BIAS))
@@ -203,7 +203,7 @@ impl Simd for Scalar {
         let x = unsafe { [x.read_unaligned(), x.add(1).read_unaligned()] };
         std::array::from_fn(|lane| {
             let code = |c: usize| i32::from(i16::from_ne_bytes([w[4 * lane + 2 * c], w[4 * lane + 2 * c + 1]]));
-            // Codes in memory that nothing has written may have any value.
+            // Wraps around, because memory that was never written may contain any codes.
             let sum = (code(0) * i32::from(x[0])).wrapping_add(code(1) * i32::from(x[1]));
             acc[lane].wrapping_add(sum)
         })

@@ -1,5 +1,5 @@
-/// The tokens, best first: the instruction set's name, and the CPU features that it needs. The build script includes
-/// this file too and chooses from it.
+/// Calls a macro with all tokens, best first: each instruction set's name, and the CPU features that it needs. The
+/// build script includes this file too and chooses from it.
 macro_rules! for_each_token {
     ($then:ident) => {
         $then! {

@@ -1,9 +1,9 @@
 //! WebAssembly with relaxed SIMD: eight lanes in two registers of four (`wasm_half`).
 //!
-//! Relaxed instructions may differ between CPUs if operands leave a common range. Here they do not differ: one side
-//! of a dot product has 7 bits, indices and conversions are in range, selections are by whole bytes. The exception is
-//! `fma`: it rounds once on CPUs with such an instruction and twice on others. On one machine its result is always
-//! the same.
+//! Relaxed instructions may differ between CPUs if operands leave a common range. Here they do not differ, because one
+//! side of a dot product has 7 bits, indices and conversions are in range, and selections are by whole bytes. The
+//! exception is `fma`: it rounds once on CPUs with such an instruction and twice on others. On one machine its result
+//! is always the same.
 use super::wasm_half::{BIAS_OF_BYTES, Half, widen_bits};
 use super::{BIAS, Simd};
 use std::arch::wasm32::*;
@@ -11,24 +11,24 @@ use std::arch::wasm32::*;
 #[derive(Clone, Copy)]
 pub struct Wasm(pub(super) Constants);
 
-/// Vector constants of inner loops. The compiler does not know these values, so they stay in registers or on the
-/// stack. Known constants would be assembled from 64-bit halves in every iteration, because neither the compiler nor
-/// V8 hoists them out of loops.
+/// Vector constants of inner loops. Their values are hidden from the compiler, so they stay in registers or on the
+/// stack. The compiler would build known constants from 64-bit halves in every iteration, because neither it nor V8
+/// moves them out of loops.
 #[derive(Clone, Copy)]
 pub struct Constants {
-    /// Constants for the upper 16 bits of a half in a float's place. They are a mask of the half's bits and the
-    /// factor that corrects the exponent bias (2^112). Then come the exponent of infinite halves, and that of
-    /// infinite floats.
+    /// Constants for widening half floats, whose upper 16 bits are put into a float. `half` is a mask of the half's
+    /// bits, and `rescale` (2^112) corrects the exponent bias. `infinite` is the exponent of infinite halves,
+    /// `exponent` that of infinite floats.
     pub half: v128,
     pub rescale: v128,
     pub infinite: v128,
     pub exponent: v128,
-    /// The low four bits of bytes.
+    /// Mask of the low four bits of each byte.
     pub nibble: v128,
-    /// 16-bit lanes.
+    /// Ones in 16-bit lanes.
     pub ones: v128,
     pub sixteens: v128,
-    /// The top bit of bytes.
+    /// Mask of the top bit of each byte.
     pub top: v128,
     pub bias: v128,
 }
@@ -51,8 +51,8 @@ impl Default for Constants {
 
 type V = [v128; 2];
 
-/// Defines functions that apply themselves to each half. Vectors stand in brackets; both halves get the other
-/// arguments unchanged.
+/// Defines functions that call the function of the same name for each half. Arguments in brackets are vectors and are
+/// split; both halves get the other arguments unchanged.
 macro_rules! of_halves {
     () => {};
     (fn $name:ident[$($v:ident),*]($($arg:ident: $type:ty),*); $($rest:tt)*) => {
@@ -183,7 +183,7 @@ impl Simd for Wasm {
             ]
         }
     }
-    /// One half after the other: a half's codes stay in registers for all tokens.
+    /// Computes one half after the other, so that a half's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -212,8 +212,9 @@ impl Simd for Wasm {
         let (low, high) = self.halves();
         unsafe { [low.dot16_signed(acc[0], w.map(|w| w[0]), x), high.dot16_signed(acc[1], w.map(|w| w[1]), x)] }
     }
-    /// The weights stay too small by the difference of the exponent biases, and x is scaled up to compensate.
-    /// Products are exact for |x| < 2^16; beyond, a sum is not finite. Exponents reveal infinite weights.
+    /// The weights stay too small by the factor 2^-112 (the exponent biases differ), and x is scaled up instead.
+    /// Products are exact for |x| < 2^16. With larger x a sum is not finite. The weights' largest exponent shows
+    /// whether a weight is infinite. In both cases the function returns false.
     #[inline(always)]
     unsafe fn f16_sums<const P: usize, const N: usize>(
         self,

@@ -9,15 +9,16 @@ use std::arch::wasm32::*;
 /// Lanes of a half.
 const N: usize = 4;
 
-/// The bias that products with unsigned 8-bit codes leave in the result.
+/// The offset that products with unsigned 8-bit codes leave on each code in the result.
 pub const BIAS_OF_BYTES: i32 = 128;
 
-/// H: 0 for the low half, 1 for the high half.
+/// Token for half of WebAssembly's vectors. H: 0 for the low half, 1 for the high half.
 #[derive(Clone, Copy)]
 pub struct Half<const H: usize>(pub(super) Constants);
 
-/// Eight half floats as floats, infinities and NaN included. It joins the upper and the lower bits of each float. The
-/// exponent is then too small by the difference of the biases. The largest exponent becomes the largest of floats.
+/// Converts eight half floats to floats, including infinities and NaN. It joins the upper and the lower bits of each
+/// float. The exponent is then too small by the difference of the biases, which a factor corrects. The largest exponent
+/// of halves becomes the largest of floats.
 #[inline(always)]
 fn widen_f16(c: &Constants, h: v128) -> [v128; 2] {
     let infinite = i16x8_eq(v128_and(h, c.infinite), c.infinite);
@@ -25,26 +26,26 @@ fn widen_f16(c: &Constants, h: v128) -> [v128; 2] {
     widen_bits(h, high).map(|w| f32x4_mul(w, c.rescale))
 }
 
-/// Eight half floats in the places of floats. `high` has the upper bits.
+/// Joins the bits of eight half floats to floats without correcting the exponent. `high` has the upper 16 bits.
 #[inline(always)]
 pub fn widen_bits(h: v128, high: v128) -> [v128; 2] {
     let low = i16x8_shl(h, 13);
     [i16x8_shuffle::<0, 8, 1, 9, 2, 10, 3, 11>(low, high), i16x8_shuffle::<4, 12, 5, 13, 6, 14, 7, 15>(low, high)]
 }
 
-/// Products of codes (7 bits, unsigned) and activations, summed in pairs of 16 bits. They fit.
+/// Multiplies codes (7 bits, unsigned) by activations and sums pairs of products, which fit in 16 bits.
 #[inline(always)]
 fn pairs(codes: v128, x: v128) -> v128 {
     i16x8_relaxed_dot_i8x16_i7x16(x, codes)
 }
 
-/// acc + the sums of pairs of 16-bit numbers, each times its weight.
+/// Computes acc + the sums of pairs of 16-bit numbers, each times its weight.
 #[inline(always)]
 fn add_pairs(acc: v128, pairs: v128, weights: v128) -> v128 {
     i32x4_add(acc, i32x4_dot_i16x8(pairs, weights))
 }
 
-/// Sum of four pairs; fits in 16 bits for codes of up to 5 bits.
+/// Adds four pairs of products. The sum fits in 16 bits for codes of up to 5 bits.
 #[inline(always)]
 fn sum4(p: [v128; 4]) -> v128 {
     i16x8_add(i16x8_add(p[0], p[1]), i16x8_add(p[2], p[3]))
@@ -61,8 +62,8 @@ fn columns(x: v128) -> [v128; 4] {
     ]
 }
 
-/// Loads 16 activations: every lane of a vector holds the same four columns. One load only, because loads are slow in
-/// runtimes that check addresses.
+/// Loads 16 activations: every lane of a vector holds the same four columns. Uses only one load, because loads are slow
+/// in runtimes that check addresses.
 ///
 /// # Safety
 /// `x` points at 16 bytes.
@@ -72,8 +73,8 @@ unsafe fn load_columns(x: *const i8) -> [v128; 4] {
 }
 
 impl<const H: usize> Half<H> {
-    /// `dot16` of four lanes. It splits 8-bit codes into two unsigned 4-bit codes, which adds `BIAS_OF_BYTES` to each
-    /// code.
+    /// Computes `dot16` for four lanes. Splits 8-bit codes into two unsigned 4-bit codes, which adds `BIAS_OF_BYTES` to
+    /// each code.
     #[inline(always)]
     pub unsafe fn dot16_unsigned<const BITS: u32>(self, acc: v128, w: [v128; 4], x: *const i8) -> v128 {
         if BITS < 8 {
@@ -89,8 +90,8 @@ impl<const H: usize> Half<H> {
         add_pairs(add_pairs(acc, lows, self.0.ones), highs, self.0.sixteens)
     }
 
-    /// acc + the products of 16 8-bit codes. For negative x, code * x = (-1 - code) * |x| + |x|. The first factor is
-    /// the code with all bits flipped. The sum of the last terms depends on x alone.
+    /// Computes acc + the products of 16 8-bit codes with x. For negative x, code * x = (-1 - code) * |x| + |x|. The
+    /// first factor is the code with all bits flipped. The sum of the terms |x| is the same for all lanes.
     ///
     /// # Safety
     /// As `dot16`.
@@ -135,14 +136,15 @@ impl<const H: usize> Simd for Half<H> {
         fn div(self, a: v128, b: v128) -> v128 = f32x4_div(a, b);
         fn fma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_madd(a, b, c);
         fn fnma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_nmadd(a, b, c);
-        // pmax and pmin return their first operand if a comparison involves NaN.
+        // `max` must return b if a comparison involves NaN. `pmax` and `pmin` return their first operand, so the
+        // operands are swapped.
         fn max(self, a: v128, b: v128) -> v128 = f32x4_pmax(b, a);
         fn min(self, a: v128, b: v128) -> v128 = f32x4_pmin(b, a);
         fn abs(self, a: v128) -> v128 = f32x4_abs(a);
         fn round(self, a: v128) -> v128 = f32x4_nearest(a);
         fn pow2(self, n: v128) -> v128 = i32x4_shl(i32x4_add(i32x4_relaxed_trunc_f32x4(n), i32x4_splat(127)), 23);
         fn zero_below(self, x: v128, limit: v128, y: v128) -> v128 = v128_and(f32x4_ge(x, limit), y);
-        /// Widens the other half too: a caller that needs both gets it almost for free.
+        /// Also widens the other half. So a caller that needs both halves gets the second one almost for free.
         unsafe fn load_f16(self, p: *const u16) -> v128 = widen_f16(&self.0, v128_load(p.cast()))[H];
         unsafe fn load_bf16(self, p: *const u16) -> v128 = i32x4_shl(u32x4_load_extend_u16x4(p.add(N * H)), 16);
         unsafe fn load_u8(self, p: *const u8) -> v128 = f32x4_convert_i32x4(load_bytes::<H>(p));
@@ -150,7 +152,7 @@ impl<const H: usize> Simd for Half<H> {
         fn i_add(self, a: v128, b: v128) -> v128 = i32x4_add(a, b);
         fn i_to_f(self, a: v128) -> v128 = f32x4_convert_i32x4(a);
         fn i_as_f(self, a: v128) -> v128 = a;
-        /// `fma` may round twice.
+        /// Not by `fma`, which may round twice.
         fn scale_biased(self, scale: v128, sum: v128, _bias: v128) -> v128 =
             f32x4_mul(scale, f32x4_sub(sum, self.0.bias));
         unsafe fn dot_pair(self, acc: v128, w: v128, x: *const i16) -> v128 =
@@ -202,13 +204,13 @@ impl<const H: usize> Simd for Half<H> {
     unsafe fn load_e8m0_half(self, p: *const u8) -> v128 {
         let e = unsafe { load_bytes::<H>(p) };
         let normal = i32x4_shl(i32x4_sub(e, i32x4_splat(1)), 23);
-        // 0 and 1 stand for 2^-128 and 2^-127, which are subnormal.
+        // Bytes 0 and 1 stand for 2^-128 and 2^-127, which are subnormal.
         let subnormal = i32x4_shl(i32x4_add(e, i32x4_splat(1)), 21);
         v128_bitselect(normal, subnormal, i32x4_gt(e, i32x4_splat(1)))
     }
 
-    /// In a float's place the exponent is too small by the difference of the biases. The result is half of the
-    /// number.
+    /// The bits of E4M3 in a float's place have an exponent that is too small by the difference of the biases. The
+    /// factor corrects this and halves the number.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> v128 {
         let e = unsafe { load_bytes::<H>(p) };
@@ -252,7 +254,7 @@ impl<const H: usize> Simd for Half<H> {
         p.into_iter().fold(acc, |acc, p| add_pairs(acc, p, ones))
     }
 
-    /// Pairs of products of 4-bit codes are summed in 16 bits. Each half loads the activations again, because those
+    /// Sums pairs of products of 4-bit codes in 16 bits. Each half loads the activations again, because the activations
     /// of both halves do not fit in registers.
     #[inline(always)]
     unsafe fn dot32_rows<const BITS: u32, const M: usize>(
@@ -297,7 +299,7 @@ impl<const H: usize> Simd for Half<H> {
         i8x16_relaxed_laneselect(i8x16_sub(u8x16_splat(c), a), a, negative)
     }
 
-    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
+    /// Averaging twice gives 3/4 of a number, rounded up. So it is applied to a - 1.
     #[inline(always)]
     fn b_thirds(self, a: v128) -> v128 {
         let a = u8x16_sub_sat(a, u8x16_splat(1));
@@ -314,7 +316,7 @@ impl<const H: usize> Simd for Half<H> {
         }
     }
 
-    /// Extracts 64-bit lanes one by one, because memory has the layout of all eight lanes.
+    /// Extracts 64-bit lanes one by one, because the indices in memory have the layout of all eight lanes.
     #[inline(always)]
     fn b_lookup16<const M: usize>(self, table: &[u16; M], index: [v128; 2]) -> [v128; 2] {
         let four = |four: u64| {
@@ -326,7 +328,7 @@ impl<const H: usize> Simd for Half<H> {
     }
 }
 
-/// The four bytes of this half, of eight at `p`, as unsigned integers.
+/// Loads this half's four of eight bytes at `p` as unsigned 32-bit integers.
 ///
 /// # Safety
 /// `p` points at eight bytes.

@@ -6,7 +6,7 @@ macro_rules! wrappers {
     ($($(#[$attribute:meta])* $($head:ident)+ ($self:ident $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $body:expr;)*) => {
         $($(#[$attribute])*
         #[inline(always)]
-        #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe, unless they follow a pointer
+        #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe unless they follow a pointer
         $($head)+ ($self $(, $arg: $type)*) $(-> $result)? {
             // SAFETY: a token exists only if the CPU has the instructions. The caller of an unsafe method promises
             // that each pointer leads to memory that the method may load or store.
@@ -15,7 +15,7 @@ macro_rules! wrappers {
     };
 }
 
-/// Defines the items of `Simd` for vectors of one register: both halves are the whole vector.
+/// Defines the items of `Simd` for vectors that take one register. Both halves are then the whole vector.
 macro_rules! one_register {
     () => {
         type Low = Self;

@@ -1,15 +1,15 @@
-//! The sources of a tensor's bytes: a file, or a piece in memory.
+//! The sources from which a tensor's bytes are read: a file, or a piece in memory.
 use crate::bail;
 use crate::error::{Error, Result};
 use std::fs::File;
 
-/// The source of a tensor's bytes.
+/// A source from which a tensor's bytes are read.
 pub trait Bytes: Sync {
     /// # Errors
     /// The size is not available.
     fn size(&self) -> Result<u64>;
     /// # Errors
-    /// Fewer bytes are available than `to` takes.
+    /// Fewer bytes are available from `offset` on than `to` takes.
     fn read(&self, to: &mut [u8], offset: u64) -> Result<()>;
 }
 
@@ -31,7 +31,7 @@ impl Bytes for File {
     }
 }
 
-/// Bytes that the caller has already read.
+/// A piece of a tensor's bytes in memory, which the caller has already read.
 pub struct Piece<'a>(pub &'a [u8]);
 
 impl Bytes for Piece<'_> {
