@@ -1,12 +1,13 @@
-//! Explores every order in which the pool's threads can meet with loom, up to LOOM_MAX_PREEMPTIONS forced switches:
+//! Explores with loom every order in which the pool's threads can run, with up to LOOM_MAX_PREEMPTIONS forced switches
+//! between threads:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --release --locked --test pool_model
 //! ```
 //!
-//! It fails if a thread would sleep forever or pass a barrier too early.
+//! The test fails if a thread could sleep forever or pass a barrier too early.
 #![cfg(loom)]
-#![allow(dead_code)] // the pool's source is compiled once more, with loom's threads
+#![allow(dead_code)] // this test compiles the pool's source again, with loom's threads
 
 #[path = "../src/pool.rs"]
 mod pool;
@@ -21,7 +22,8 @@ mod sync {
 
     pub type JoinHandle = loom::thread::JoinHandle<()>;
 
-    /// Checks once, then sleeps. Time does not pass in a model, and more checks would only repeat orders.
+    /// Calls `done` once, then lets the thread sleep. Time does not pass in a model, and more calls would only repeat
+    /// orders.
     pub fn spin_until(done: impl Fn() -> bool) -> bool {
         done()
     }
@@ -36,7 +38,7 @@ use turns::Turns;
 
 /// Data that threads write without a lock. Loom fails if two threads could access it at once.
 struct Cell(UnsafeCell<usize>);
-// SAFETY: the model proves it.
+// SAFETY: the model proves that only one thread at a time accesses the data.
 unsafe impl Sync for Cell {}
 
 impl Cell {
@@ -45,12 +47,12 @@ impl Cell {
     }
 
     fn add(&self, n: usize) {
-        // SAFETY: loom checks that no other thread accesses it.
+        // SAFETY: loom checks that no other thread accesses the data.
         self.0.with_mut(|cell| unsafe { *cell += n });
     }
 
     fn get(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: loom checks that no other thread writes the data.
         self.0.with(|cell| unsafe { *cell })
     }
 }
@@ -62,7 +64,7 @@ fn threads_run_every_job_and_end_with_the_pool() {
         let cells = [Cell::new(), Cell::new()];
         for job in 1..=2 {
             pool.run(&|w| cells[w.index].add(job)).unwrap();
-            // The caller reads the other thread's writes, because `run` waited for it.
+            // The caller may read the other thread's writes, because `run` has waited for that thread.
             assert_eq!(cells.iter().map(Cell::get).sum::<usize>(), job * (job + 1));
         }
     });
@@ -131,7 +133,7 @@ fn items_go_to_one_thread_each() {
     });
 }
 
-/// A panic on either thread, with others at the barrier or not yet there: all leave the job, and the pool stays
+/// One of two threads panics while the other is at the barrier or not yet there. Both leave the job, and the pool stays
 /// usable.
 #[test]
 fn panic_ends_the_job_for_all_and_the_pool_stays_usable() {

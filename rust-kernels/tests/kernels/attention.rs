@@ -1,4 +1,5 @@
-//! Attention over a paged cache: against f64, and bit-identical whatever else is in the tile.
+//! Tests attention over a paged cache: it agrees with f64, and a row's result is bit-identical whatever else is in its
+//! tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::half::{bf16_to_f32, f16_to_f32};
 use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q8_0};
@@ -6,10 +7,10 @@ use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
-/// Positions seen by the last row, around the edges of blocks and of chunks of 128.
+/// Numbers of positions to which the last row attends, around the edges of blocks and of chunks of 128.
 const SEEN: [usize; 16] = [1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 160, 255, 256, 257, 290, 390];
 
-/// A cache of one layer and two KV heads with one sequence. Unused slots are NaN.
+/// A cache of one layer with two KV heads, which holds one sequence. Unused slots are NaN.
 struct Cache {
     kind: KvType,
     lanes: usize,
@@ -28,7 +29,7 @@ impl Cache {
         Self::of(k, kind, head_dim, seen, random, |random| [2.0, 1.0].map(|size| random.unit() * size))
     }
 
-    /// A cache whose keys and values come from `draw`, one dimension at a time.
+    /// Returns a cache. `draw` makes its keys and values, one dimension at a time.
     fn of(
         k: Isa,
         kind: KvType,
@@ -57,7 +58,7 @@ impl Cache {
         for position in 0..seen {
             let (key, value): (Vec<f32>, Vec<f32>) = (0..head_dim).map(|_| draw(random).into()).unzip();
             let (block, slot) = (cache.block(position), position % KV_BLOCK);
-            // SAFETY: each head has its block.
+            // SAFETY: each head has its own block.
             unsafe {
                 let append = kind.appenders();
                 (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
@@ -107,12 +108,12 @@ impl Cache {
         }
     }
 
-    /// The scale of a slot in a block of 16-bit codes.
+    /// Returns the scale of a slot in a block of 16-bit codes.
     fn scale(&self, block: &[u8], slot: usize) -> f64 {
         f64::from(bf16_to_f32(word(block, int16::scale_index(self.head_dim, slot))))
     }
 
-    /// A query after the kernels' rounding.
+    /// Returns a query as the kernels round it.
     fn query(&self, q: &[f32]) -> Vec<f64> {
         let rounded = |q: &[f32]| -> Vec<f64> {
             let top = q.iter().fold(0f32, |top, x| top.max(x.abs()));
@@ -125,7 +126,7 @@ impl Cache {
         }
     }
 
-    /// Attention of one query in f64, and an upper bound of f32's error in each dimension.
+    /// Returns the attention of one query in f64, and an upper bound of f32's error, for each dimension.
     fn reference(
         &self,
         q: &[f32],
@@ -142,7 +143,8 @@ impl Cache {
                 }
                 let product = |d: usize| q[d] * self.key(p, d);
                 let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
-                // Errors: the sum's roundings, the product with the scale, the difference from the largest.
+                // A score has the errors of the sum's roundings, of the product with the scale, and of the difference
+                // from the largest score.
                 let keys: f64 = (0..q.len()).map(|d| self.key(p, d).abs()).sum();
                 let rounded = ROUNDING * ((q.len() + 2) as f64 * size + 4.0 * size) + 0.51 * step * keys;
                 doubt = doubt.max(f64::from(scale) * rounded);
@@ -150,7 +152,7 @@ impl Cache {
                 if softcap == 0.0 {
                     return score;
                 }
-                // tanh has an error of a few roundings of 1, and its slope is at most 1.
+                // tanh has an error of a few roundings of the number 1, and its slope is at most 1.
                 doubt = doubt.max(8.0 * ROUNDING * softcap + f64::from(scale) * rounded);
                 softcap * (score / softcap).tanh()
             })
@@ -159,7 +161,7 @@ impl Cache {
         let top = scores.iter().copied().fold(sink, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
         let total: f64 = weights.iter().sum::<f64>() + (sink - top).exp();
-        // A weight's error is its score's error plus two units of e^x; the sums over positions round once each.
+        // A weight's error is its score's error plus two units of e^x. Each position adds one rounding to the sums.
         let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
         (0..q.len())
             .map(|d| {
@@ -170,7 +172,7 @@ impl Cache {
             .collect()
     }
 
-    /// The step of a query's codes, if `query` does not round it.
+    /// Returns the step between a query's codes, or 0 if `query` already rounds it.
     fn step(&self, q: &[f32]) -> f64 {
         if self.kind != KvType::Int16 {
             return 0.0;
@@ -180,7 +182,8 @@ impl Cache {
         q.chunks(32).map(norm).fold(0.0, f64::max).max(top * (46_000.0 / 32_766.0)) / 46_000.0
     }
 
-    /// Upper bound of the error of rounded weights in dimension d: half a step per position's code.
+    /// Returns an upper bound of the error that rounded weights cause in dimension d: half a step for each position's
+    /// code.
     fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
         match self.kind {
             KvType::Int16 => self.rounded_to_16_bits(weights, d),
@@ -188,7 +191,8 @@ impl Cache {
         }
     }
 
-    /// A chunk's positions share a scale, from the largest weight and the largest sum of 16.
+    /// The bound for 16-bit weights. The positions of a chunk share a scale, which is from the largest weight and the
+    /// largest sum of 16 weights.
     fn rounded_to_16_bits(&self, weights: &[f64], d: usize) -> f64 {
         let chunk = |(c, weights): (usize, &[f64])| {
             let scale = |i: usize| self.scale(&self.values[self.block(c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
@@ -202,7 +206,7 @@ impl Cache {
         weights.chunks(CHUNK).enumerate().map(chunk).sum()
     }
 
-    /// A block's positions share a scale, from the largest weight.
+    /// The bound for weights in two planes. The positions of a block share a scale, which is from the largest weight.
     fn rounded_to_two_planes(&self, weights: &[f64], d: usize) -> f64 {
         let block = |(b, weights): (usize, &[f64])| {
             let first = b * KV_BLOCK;
@@ -215,7 +219,7 @@ impl Cache {
     }
 }
 
-/// The 16 bits at an index, and the code that they hold.
+/// Returns the 16 bits at an index; `code` returns the code that they hold.
 fn word(bytes: &[u8], index: usize) -> u16 {
     u16::from_ne_bytes([bytes[2 * index], bytes[2 * index + 1]])
 }
@@ -224,7 +228,7 @@ fn code(bytes: &[u8], index: usize) -> f64 {
     f64::from(word(bytes, index).cast_signed())
 }
 
-/// The half float at a byte offset.
+/// Returns the half float at a byte offset.
 fn half(bytes: &[u8], at: usize) -> f64 {
     f64::from(f16_to_f32(u16::from_ne_bytes([bytes[at], bytes[at + 1]])))
 }
@@ -237,21 +241,21 @@ struct Buffers {
     scratch: Guarded,
 }
 
-/// The rows of a call: each is a query (or a query and its gate) with its position.
+/// The rows of a call. Each is a query (or a query and its gate) with its position.
 struct Rows<'a> {
     q: Vec<&'a [f32]>,
     positions: &'a [usize],
     parts: Vec<Part<'a>>,
     shared: usize,
     window: usize,
-    /// One per row, or empty.
+    /// One sink per row, or empty.
     sinks: &'a [f32],
-    /// 0 means none.
+    /// The softcap of the scores; 0 means none.
     softcap: f32,
 }
 
 impl<'a> Rows<'a> {
-    /// The rows of one sequence.
+    /// Returns rows that all belong to one sequence.
     fn of(
         q: &'a [Vec<f32>],
         positions: &'a [usize],
@@ -265,7 +269,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A sink for each row, or none: negligible, comparable to the scores, or larger than all of them.
+/// Returns a sink for each row, or none. Sinks are negligible, comparable to the scores, or larger than all of them.
 fn sinks(rows: usize, random: &mut Random) -> Vec<f32> {
     match random.below(3) {
         0 => Vec::new(),
@@ -273,12 +277,12 @@ fn sinks(rows: usize, random: &mut Random) -> Vec<f32> {
     }
 }
 
-/// The sinks of some rows.
+/// Returns the sinks of some rows.
 fn some(sinks: &[f32], rows: std::ops::Range<usize>) -> &[f32] {
     if sinks.is_empty() { sinks } else { &sinks[rows] }
 }
 
-/// No window, or one that starts anywhere in the context, including the edges of blocks and chunks.
+/// Returns no window, or a window that starts anywhere in the context, including the edges of blocks and chunks.
 fn window(seen: usize, random: &mut Random) -> usize {
     match random.below(3) {
         0 => usize::MAX,
@@ -287,7 +291,7 @@ fn window(seen: usize, random: &mut Random) -> usize {
     }
 }
 
-/// Runs the kernel with all operands at guard pages. Returns the rows of the result.
+/// Runs the kernel with all operands at guard pages. Returns one result per row.
 fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
     let (q, dim) = (&rows.q, cache.head_dim);
     let stride = q[0].len();
@@ -315,14 +319,14 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         gated: stride > dim,
         scratch: b.scratch.tail::<f32>(scratch_len(cache.kind, dim)).as_mut_ptr(),
     };
-    // SAFETY: the cache holds all positions; the scratch has its size.
+    // SAFETY: the cache holds all positions, and the scratch memory has the required size.
     unsafe {
         attend(k, cache.kind, &args);
         std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
     }
 }
 
-/// One tile of tokens x group rows, then some of its rows alone. Returns the number of calls.
+/// Runs one tile of tokens x group rows, then some of its rows alone, and compares. Returns the number of calls.
 fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let seen = random.pick(&SEEN);
     let most = if random.below(8) == 0 { MAX_ROWS } else { 5 };
@@ -377,7 +381,7 @@ fn attention_matches_f64_and_is_independent_of_the_tile() {
     });
 }
 
-/// Sequences with the same first blocks, together and each alone. Returns the number of calls.
+/// Runs sequences with the same first blocks, together and each alone, and compares. Returns the number of calls.
 fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let shared = CHUNK * random.between(1, 3);
     let count = random.between(2, (MAX_ROWS / group).min(12));
@@ -432,8 +436,8 @@ fn shared_prefix_gives_each_sequence_its_own_result() {
     });
 }
 
-/// Sums of products at the limit of 32 bits. Keys have numbers of one size, or a single nonzero dimension, and queries
-/// are parallel to them. Values are as large as possible, with equal weights or a single weight.
+/// The sums of products are at the limit of 32 bits. Keys have numbers of one size or a single nonzero dimension, and
+/// queries are parallel to them. Values are as large as possible, with equal weights or a single weight.
 #[test]
 fn products_of_16_bits_fit_32() {
     on_every_isa("attention at the edges of 32 bits", |k| {
@@ -451,7 +455,7 @@ fn products_of_16_bits_fit_32() {
                 for position in 0..seen {
                     let (block, slot, append) = (cache.block(position), position % KV_BLOCK, cache.kind.appenders());
                     let (key, value) = (head(sign), head(65504.0 / outlier));
-                    // SAFETY: each head has its block.
+                    // SAFETY: each head has its own block.
                     unsafe {
                         (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
                         (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);

@@ -1,4 +1,4 @@
-//! From logits to candidates.
+//! Tests the steps from logits to candidates: survey, selection, draw, masks and the model's transform.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
 use compy::ops::candidates::{
@@ -7,7 +7,7 @@ use compy::ops::candidates::{
 use compy::simd::Isa;
 use std::collections::BTreeSet;
 
-/// `n` logits with ties, masked logits, and sometimes NaN.
+/// Returns `n` logits with ties, masked logits, and sometimes NaN.
 fn logits(n: usize, random: &mut Random) -> Vec<f32> {
     let kind = random.below(5);
     (0..n)
@@ -25,17 +25,17 @@ fn length(random: &mut Random) -> usize {
     if random.below(20) == 0 { random.between(1000, 9000) } else { random.between(1, 400) }
 }
 
-/// Surveyed logits in guarded memory. `maxima` receives the maxima of their chunks.
+/// Surveys logits in guarded memory. `maxima` receives the maxima of their chunks.
 fn surveyed<'a>(k: Isa, logits: &'a mut [f32], maxima: &'a mut Vec<f32>) -> (Row<'a>, Sums) {
     maxima.resize(Row::maxima(logits.len()), 0.0);
     let mut row = Row { logits, maxima };
     let form = LogitTransform { scale: 1.0, softcap: 0.0 };
-    // SAFETY: the CPU has the instructions.
+    // SAFETY: the CPU has the instructions, and the kernel's operands are valid references.
     let sums = unsafe { k.run(Survey { row: &mut row, form }) };
     (row, sums)
 }
 
-/// Checks every chunk's maximum against the current logits.
+/// Checks the maximum of every chunk against the current logits.
 fn assert_maxima(k: Isa, row: &Row) {
     let want: Vec<f32> =
         row.logits.chunks(64).map(|chunk| chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
@@ -67,7 +67,7 @@ fn select_is_the_head_of_the_sorted_logits() {
     });
 }
 
-/// Any lane of a chunk may hold NaN without hiding the number beside it.
+/// A NaN in any lane of a chunk must not hide the number beside it.
 #[test]
 fn select_sees_numbers_beside_nan() {
     on_every_isa("select beside NaN", |k| {
@@ -94,18 +94,18 @@ fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
     let mut maxima = Vec::new();
     let (_, sums) = surveyed(k, buffer.copy(&x), &mut maxima);
-    // A replaced logit counts as if it had been there from the start.
+    // `replace` must have the same effect as if the logit had been there from the start.
     let at = random.below(n);
     let now = x[at];
     x[at] = now - 3.0;
     let (_, mut replaced) = surveyed(k, buffer.copy(&x), &mut maxima);
     replaced.replace(x[at], now);
     x[at] = now;
-    // Terms have the error of rounding x - top, of two units of e^x, and of the sum's roundings, at most n / 4.
+    // A term has the error of rounding x - top and of two units of e^x. The sum adds at most n / 4 roundings.
     let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
     let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n as f64;
     let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n as f64;
-    // Squares of distances from the top, each rounded and added at most n / 4 times.
+    // The squares of the distances from the top are each rounded and added at most n / 4 times.
     let square = x.iter().map(|x| (f64::from(*x) - top).powi(2)).sum::<f64>() / n as f64;
     let square_limit = 2.0 * ROUNDING * (n / 4 + 16) as f64 * square;
     for got in [sums, replaced].map(|sums| sums.spread()) {
@@ -118,7 +118,7 @@ fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     }
 }
 
-/// Each draw is where the exact sums put it, or beside it if they put it near an edge.
+/// Each draw must be the token that the exact sums give, or a token beside it if the mark is near an edge.
 fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let x = logits(n, random);
@@ -270,7 +270,7 @@ fn transform_scales_and_caps_each_logit() {
                 if !want.is_nan() {
                     assert_near(*got, want, 8.0 * ROUNDING * cap.max(scaled.abs()), || format!("{} of {x}", k.name()));
                 }
-                // A logit that is recomputed takes the same steps alone.
+                // A logit that is computed alone must have the same bits.
                 let mut alone = [*x];
                 unsafe { k.run(TransformLogits { logits: &mut alone, form }) }
                 assert_eq!(alone[0].to_bits(), got.to_bits(), "{} of {x}", k.name());

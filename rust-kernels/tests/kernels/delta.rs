@@ -1,11 +1,12 @@
-//! The recurrent layers' kernels: against f64, and bit-identical for every split of the tokens.
+//! Tests the kernels of recurrent layers: they agree with f64, and results are bit-identical for every split of the
+//! tokens.
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::norm::Outputs;
 use compy::ops::delta_rule::{DeltaHead, scratch_len};
 use compy::ops::short_conv::{ConvHead, TAPS};
 use compy::simd::Isa;
 
-/// Random split points in 1..=tokens.
+/// Returns random split points in 1..=tokens; the last is `tokens`.
 pub fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
     let mut at: Vec<usize> = (1..tokens).filter(|_| random.below(3) == 0).collect();
     at.push(tokens);
@@ -44,7 +45,7 @@ impl Conv {
         }
     }
 
-    /// Results in place of inputs, and the state after the last token.
+    /// Runs the kernel. Returns the results, which replace the inputs, and the state after the last token.
     fn run(&self, k: Isa, ends: &[usize], buffers: &mut [Guarded; 4]) -> (Vec<f32>, Vec<f32>) {
         let [x, taps, state, bias] = buffers;
         let bias = self.bias.as_ref().map_or(std::ptr::null(), |values| bias.copy(values).as_ptr());
@@ -52,7 +53,7 @@ impl Conv {
         let mut start = 0;
         for end in ends {
             let args = ConvHead {
-                // SAFETY: the token is one of the buffer's.
+                // SAFETY: the token is in the buffer.
                 x: unsafe { x.as_mut_ptr().add(start * self.stride) },
                 stride: self.stride,
                 tokens: end - start,
@@ -70,7 +71,7 @@ impl Conv {
         (x.to_vec(), state.to_vec())
     }
 
-    /// Token t's results in f64.
+    /// Returns token t's results, computed in f64.
     fn reference(&self, t: usize) -> Vec<f64> {
         let input = |i: usize, c: usize| {
             let x = if i < TAPS - 1 { self.state[i * self.dim + c] } else { self.x[(i + 1 - TAPS) * self.stride + c] };
@@ -114,7 +115,7 @@ fn short_conv_matches_f64_and_is_independent_of_splits() {
     });
 }
 
-/// One head: rows of query, key and value, gates, and the initial state.
+/// One delta rule head: rows of query, key and value, gates, and the initial state.
 struct Delta {
     dim: usize,
     tokens: usize,
@@ -125,7 +126,7 @@ struct Delta {
     norm: Vec<f32>,
     decay: f32,
     bias: f32,
-    /// In the kernel's own layout.
+    /// The initial state in the kernel's own layout.
     state: Vec<f32>,
 }
 
@@ -155,7 +156,7 @@ impl Delta {
         }
     }
 
-    /// Index in the state of value dimension v and key dimension k.
+    /// Returns the index in the state of value dimension v and key dimension k.
     fn place(&self, lanes: usize, v: usize, k: usize) -> usize {
         let tile = 2 * lanes;
         v / tile * tile * self.dim + k * tile + v % tile
@@ -201,7 +202,7 @@ impl Delta {
         (out.to_vec(), state.to_vec())
     }
 
-    /// All results and the final state, by the recurrence in f64.
+    /// Returns all results and the final state, computed by the recurrence in f64.
     fn reference(&self, lanes: usize) -> (Vec<f64>, Vec<f64>) {
         let dim = self.dim;
         let mut state: Vec<f64> = self.state.iter().map(|x| f64::from(*x)).collect();

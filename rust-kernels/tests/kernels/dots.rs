@@ -1,9 +1,9 @@
-//! Dot products of codes, against plain Rust.
+//! Tests the dot products of codes against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
 use super::vectors::{check, lanes};
 use compy::simd::{Ahead, Kernel, Simd};
 
-/// `dot16` with codes of BITS bits. At the extremes, sums in 16 bits would saturate.
+/// Checks `dot16` with codes of BITS bits. At the extremes of codes and x, sums in 16 bits would saturate.
 struct Dot<const BITS: u32>;
 
 impl<const BITS: u32> Kernel for Dot<BITS> {
@@ -45,8 +45,8 @@ impl<const BITS: u32> Kernel for Dot<BITS> {
     }
 }
 
-/// Products of a block's 32 columns, two panels and four tokens, at the extremes of `Dot`: from registers, from a
-/// decoded unit, and from its halves.
+/// Checks products of a block's 32 columns with two panels and four tokens, at the extremes of `Dot`. The codes come
+/// from registers, from a decoded unit, and from its halves.
 struct BlockDots<const BITS: u32>;
 
 impl<const BITS: u32> Kernel for BlockDots<BITS> {
@@ -109,7 +109,7 @@ impl<const BITS: u32> Kernel for BlockDots<BITS> {
     }
 }
 
-/// The same for `dot16_signed`.
+/// Checks `dot16_signed` as `Dot` checks `dot16`.
 struct SignedDot;
 
 impl Kernel for SignedDot {
@@ -142,7 +142,7 @@ impl Kernel for SignedDot {
     }
 }
 
-/// `dot_pair` with codes up to their extremes.
+/// Checks `dot_pair` with codes up to their extremes.
 struct PairDot;
 
 impl Kernel for PairDot {

@@ -1,4 +1,4 @@
-//! The choice of experts against a plain sort; gathered rows; weighted sums of rows.
+//! Tests the choice of experts against a plain sort, and the gathering and weighted sums of rows.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -19,7 +19,7 @@ struct Case<'a> {
     used: usize,
 }
 
-/// The numbers that a row chose, and their weights.
+/// Runs the kernel. Returns the numbers of the experts that a row chose, and their weights.
 fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarded; 5]) -> (Vec<usize>, Vec<f32>) {
     let experts = case.logits.len();
     // Rows of buffers are padded to whole vectors.
@@ -27,7 +27,7 @@ fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarde
     row[..experts].copy_from_slice(case.logits);
     row[experts..].fill(f32::NAN);
     let out = out.tail::<f32>(2 * case.used);
-    // SAFETY: all have the sizes that the kernel needs.
+    // SAFETY: all pointers have the sizes that the kernel needs.
     unsafe {
         k.run(RouteRow {
             logits: row.as_ptr(),
@@ -46,7 +46,7 @@ fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarde
     (out[..case.used].iter().map(|n| *n as usize).collect(), out[case.used..].to_vec())
 }
 
-/// The same by sorting in f64.
+/// Returns the same experts and weights, computed by sorting in f64.
 fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
     let score = |i: usize| {
         let logit = f64::from(case.logits[i]);
@@ -95,8 +95,8 @@ fn route_chooses_as_a_sort_does() {
         for _ in 0..cases {
             let experts = random.pick(&[1, 4, 15, 32, 60, 128, 256, 512]);
             let (sigmoid, biased) = (random.below(2) == 0, random.below(2) == 0);
-            // Multiples of 1/64, so that there are ties, and rounding never reorders sums with the bias. For the
-            // softmax this only holds if all are large compared with rounding errors.
+            // Numbers are multiples of 1/64, so that there are ties and rounding never reorders sums with the bias. For
+            // the softmax this only holds if all numbers are large compared with rounding errors.
             let reach = if biased && !sigmoid { 1.0 } else { random.pick(&[1.0, 8.0, 20.0]) };
             let values = |random: &mut Random| -> Vec<f32> {
                 (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
@@ -113,7 +113,8 @@ fn route_chooses_as_a_sort_does() {
             let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, groups, used };
             let (numbers, weights) = route(k, &case, &mut memory);
             let (want, exact) = sorted(&case);
-            // Rounding a sigmoid, or a softmax with a bias, may create ties or swap experts that f64 distinguishes.
+            // A rounded sigmoid, or a rounded softmax with a bias, may create ties or swap experts that f64
+            // distinguishes.
             if numbers != want {
                 assert!(sigmoid || groups.count > 1, "{}: {numbers:?}, want {want:?} of {logits:?}", k.name());
                 continue;
@@ -146,7 +147,7 @@ fn route_prefers_lower_numbers_among_ties_and_spreads_nan() {
             assert!(weights.iter().all(|w| w.is_nan()));
             assert!(chosen(&[f32::NAN, 3.0, 2.0, 1.0], sigmoid, &mut memory).1.iter().all(|w| w.is_nan()));
         }
-        // A bias affects the choice but not the weights. Among negligible experts the lower number wins.
+        // A bias affects the choice but not the weights. Among experts with negligible scores the lower number wins.
         let logits = [0.0, 2.0, -100.0, 2.0, -99.0];
         let bias = [0.5, -1.0, 0.25, 0.0, 0.25];
         let case = Case {
@@ -187,12 +188,13 @@ fn route_chooses_among_the_best_groups() {
             route(k, &case, &mut memory)
         };
         for sigmoid in [false, true] {
-            // The best expert is in a group whose two best have a smaller sum than another group's.
+            // The best expert is in a group that loses: the sum of its two best scores is smaller than another group's.
             let logits = [1.5, -9.0, -9.0, 1.0, 1.0, -9.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0];
             assert_eq!(chosen(&logits, [4, 1], sigmoid, &[], 2).0, [3, 4]);
             let next = if sigmoid { [3, 4, 6] } else { [0, 3, 4] };
             assert_eq!(chosen(&logits, [4, 2], sigmoid, &[], 3).0, next);
-            // Lower groups win ties, and lower experts within them. Then all experts of a group.
+            // The lower group wins a tie, and the lower expert within a group. The second line chooses all experts of a
+            // group.
             assert_eq!(chosen(&[0.5; 12], [3, 2], sigmoid, &[], 5).0, [0, 1, 2, 3, 4]);
             assert_eq!(chosen(&[0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [3, 1], sigmoid, &[], 2).0, [2, 3]);
             // Choosing all groups equals having no groups.
@@ -226,7 +228,7 @@ fn copy_row_equals_quantizing_the_row() {
             };
             let (from, to, want) = (rows(&mut a, from), rows(&mut b, to), rows(&mut c, to));
             let (row, to_row, x) = (random.below(32), random.below(32), activations(columns, &mut random));
-            // SAFETY: all have 32 rows.
+            // SAFETY: all pointers have 32 rows.
             unsafe {
                 k.run(QuantizeRow { x: x.as_ptr(), out: &from, row });
                 k.run(QuantizeRow { x: x.as_ptr(), out: &want, row: to_row });
@@ -248,11 +250,11 @@ fn add_scaled_matches_f64() {
             let n = 16 * random.between(1, 18);
             let (x, y, by) = (activations(n, &mut random), activations(n, &mut random), random.unit());
             let (from, to) = (from.copy(&x), to.copy(&y));
-            // SAFETY: both hold n floats.
+            // SAFETY: both pointers hold n floats.
             unsafe { k.run(AddScaled { x: from.as_ptr(), by, n, to: to.as_mut_ptr() }) }
             for (i, sum) in to.iter().enumerate() {
                 let (product, y) = (f64::from(x[i]) * f64::from(by), f64::from(y[i]));
-                // Without a fused multiply-add it rounds twice.
+                // Without a fused multiply-add the kernel rounds twice.
                 assert_near(*sum, product + y, ROUNDING * (2.0 * product.abs() + y.abs()) + 1e-44, || k.name().into());
             }
         }

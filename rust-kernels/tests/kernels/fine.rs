@@ -1,4 +1,4 @@
-//! Activations in two planes of 8 bits.
+//! Tests activations in 8-bit blocks of two planes.
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -7,7 +7,7 @@ use compy::kernels::quant_rows::{FineRows, QuantRows, row_bytes};
 use compy::ops::rms_norm::NormRow;
 use compy::simd::Isa;
 
-/// The values of block b of a row of one plane.
+/// Returns the values that block b of a row in one plane stands for.
 fn restored(rows: &QuantRows, row: usize, b: usize) -> [f64; BLOCK] {
     let (tile, slot) = (row / rows.tile, row % rows.tile);
     // SAFETY: the row is within the matrix.
@@ -33,7 +33,8 @@ fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guar
         if random.below(8) == 0 {
             x[..BLOCK].fill(0.0);
         }
-        // SAFETY: inputs have the columns, outputs the rows. With a float output no scratch is needed.
+        // SAFETY: inputs have the columns, and outputs the rows. Because there is a float output, no scratch memory is
+        // needed.
         unsafe {
             let (x, ones) = (input.copy(&x).as_ptr(), weight.copy(&ones).as_ptr());
             k.run(NormRow {
@@ -54,8 +55,8 @@ fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guar
             let planes = [restored(&fine.rows, row, b), restored(&fine.rows, fine.rest + row, b)];
             for (i, y) in y.iter().enumerate() {
                 let off = (f64::from(*y) - planes[0][i] - planes[1][i]).abs();
-                // Half a step of the second plane, whose largest value is half a step of the first. A scale beyond
-                // f32's range counts as zero.
+                // The error is half a step of the second plane, whose largest value is half a step of the first. A
+                // scale below f32's normal range counts as zero.
                 let limit = (top / 127.0 / 2.0 / 127.0 / 2.0 * 1.001).max(127.0 * f64::from(f32::MIN_POSITIVE));
                 assert!(off <= limit, "{} row {row} of {count}: {y} is {off:e} off", k.name());
             }

@@ -1,4 +1,4 @@
-//! The gated short convolution: against f64, and bit-identical for every split of the tokens.
+//! Tests the gated short convolution: it agrees with f64, and results are bit-identical for every split of the tokens.
 use super::delta::cuts;
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -8,7 +8,7 @@ use compy::ops::gated_conv::{GatedConvBlock, MOST_TAPS};
 use compy::ops::quantize::QuantizeRow;
 use compy::simd::Isa;
 
-/// Channels `column..column + count` of rows with `width` channels.
+/// A convolution of channels `column..column + count` in rows with `width` channels.
 struct Conv {
     width: usize,
     column: usize,
@@ -42,7 +42,7 @@ impl Conv {
         }
     }
 
-    /// Returns the state after the last token; the results go to `out`.
+    /// Runs the kernel, which writes the results to `out`. Returns the state after the last token.
     fn run(&self, k: Isa, ends: &[usize], out: &Outputs, [x, weights, state, scratch]: &mut [Guarded; 4]) -> Vec<f32> {
         let (x, weights, state) = (x.copy(&self.x), weights.copy(&self.weights), state.copy(&self.state));
         let mut start = 0;
@@ -69,7 +69,7 @@ impl Conv {
         state.to_vec()
     }
 
-    /// The gated input of a token, counted from the first in the state.
+    /// Returns the gated input of a token. Tokens count from the oldest input in the state.
     fn input(&self, i: usize, c: usize) -> f64 {
         let Some(t) = (i + 1).checked_sub(self.taps) else { return f64::from(self.state[i * self.count + c]) };
         let at = |part: usize| f64::from(self.x[t * self.stride + part * self.width + self.column + c]);

@@ -1,4 +1,4 @@
-//! Matrix products: against f64 sums, and bit-identical whatever else is in the call.
+//! Tests matrix products: they agree with sums in f64, and a result is bit-identical whatever else is in the call.
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source, activations};
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -21,7 +21,7 @@ struct Buffers {
     out: Guarded,
 }
 
-/// One call: tokens from..m of m, times rows from first_panel * lanes on.
+/// One call: tokens from..m of m tokens, times `rows` rows of W from row first_panel * lanes on.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     from: usize,
@@ -30,7 +30,7 @@ struct Call {
     first_panel: usize,
     with_bias: bool,
     epilogue: Epilogue,
-    /// Floats between the rows of the output.
+    /// Number of unused floats between the rows of the output.
     gap: usize,
 }
 
@@ -39,7 +39,7 @@ enum Product<'a> {
     Float(&'a FloatKernels),
 }
 
-/// A weight, its activations, and the expected product.
+/// A random weight matrix and its activations, bias and previous output.
 struct Setting<'a> {
     k: Isa,
     product: Product<'a>,
@@ -101,7 +101,7 @@ impl<'a> Setting<'a> {
             Product::Block(kernels) => {
                 let quant = quantised(self.k, &self.x[..args.to], x);
                 let corrections = corrections.tail(corrections_len(args.to, args.columns, self.k.tile())).as_mut_ptr();
-                // SAFETY: all operands have the sizes in `args`, and the CPU has the instructions.
+                // SAFETY: all operands have the sizes that `args` states, and the CPU has the instructions.
                 unsafe {
                     (kernels.prepare)(self.k, &quant, args.to, corrections);
                     (kernels.gemm)(self.k, args, &quant, corrections);
@@ -110,13 +110,13 @@ impl<'a> Setting<'a> {
             Product::Float(kernels) => {
                 let rows = x.copy(&self.x[..args.to].concat());
                 let rows = FloatRows { base: rows.as_mut_ptr(), stride: args.columns };
-                // SAFETY: as above.
+                // SAFETY: all operands have the sizes that `args` states, and the CPU has the instructions.
                 unsafe { (kernels.gemm)(self.k, args, &rows) }
             }
         }
     }
 
-    /// The activations that the product reads: exact, or rounded to 8 bits.
+    /// Returns the activations as the product reads them: exact, or rounded to 8 bits.
     fn seen(&self, buffer: &mut Guarded) -> Vec<Vec<f64>> {
         let tokens = self.x.len();
         if matches!(self.product, Product::Float(_)) {
@@ -125,7 +125,7 @@ impl<'a> Setting<'a> {
         let quant = quantised(self.k, &self.x, buffer);
         let value = |t: usize, c: usize| {
             let (tile, slot) = (t / quant.tile, t % quant.tile);
-            // SAFETY: within the matrix.
+            // SAFETY: the row and the block are within the matrix.
             unsafe {
                 f64::from(*quant.meta(tile, c / BLOCK, slot)) * f64::from(quant.block(tile, c / BLOCK, slot)[c % BLOCK])
             }
@@ -133,9 +133,9 @@ impl<'a> Setting<'a> {
         (0..tokens).map(|t| (0..self.source.columns).map(|c| value(t, c)).collect()).collect()
     }
 
-    /// Checks [tokens][rows] against sums in f64. Each of n terms (a block, or a column of floats) is rounded a few
-    /// times, and so is their running sum. So n + 8 roundings of the sum of the terms' sizes bound the error. Terms
-    /// may be subnormal, where a rounding is 2^-150 whatever the size.
+    /// Checks [tokens][rows] results against sums in f64. Each of n terms (a block, or a column of floats) is rounded a
+    /// few times, and so is their running sum. So n + 8 roundings of the sum of the terms' sizes bound the error. Terms
+    /// may be subnormal; then a rounding is 2^-150 whatever the size.
     fn check(&self, got: &[f32], buffer: &mut Guarded) {
         let (rows, columns) = (self.source.rows, self.source.columns);
         let terms = if self.source.layout.is_block() { columns / BLOCK } else { columns };
@@ -153,7 +153,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// The expected output of a call, from the sums of all tokens and rows.
+    /// Returns the expected output of a call, computed from the sums of all tokens and rows.
     fn expected(&self, call: &Call, sums: &[f32]) -> Vec<f32> {
         let mut want = Vec::new();
         for t in call.from..call.m {
@@ -163,7 +163,7 @@ impl<'a> Setting<'a> {
                     y += self.bias[r];
                 }
                 if let Epilogue::Add(times) = call.epilogue {
-                    // The scalar set has no multiply-add with one rounding.
+                    // The scalar set rounds twice in a multiply-add.
                     let scalar = self.k.name() == "scalar";
                     let held = self.held(t, r);
                     y = if scalar { times * y + held } else { times.mul_add(y, held) };
@@ -178,7 +178,7 @@ impl<'a> Setting<'a> {
         format!("{} on {}, {} columns, {call:?}", self.source.layout.name, self.k.name(), self.source.columns)
     }
 
-    /// All tokens and rows at once, checked.
+    /// Runs a call with all tokens and rows, and checks the results.
     fn all(&self, buffers: &mut Buffers) -> Vec<f32> {
         let (m, rows) = (self.x.len(), self.source.rows);
         let call = Call { from: 0, m, rows, first_panel: 0, with_bias: false, epilogue: Epilogue::Store, gap: 0 };
@@ -188,7 +188,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// The first tokens as quantized rows that end at a guard page.
+/// Returns the first tokens as quantized rows whose memory ends at a guard page.
 fn quantised(k: Isa, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
     let columns = x[0].len();
     let tile = tile_rows(x.len(), k.tile());
@@ -208,7 +208,8 @@ fn product(kernels: &FormatKernels) -> Product<'_> {
     }
 }
 
-/// Random calls on `rounds` weights of a format: every m from 1 to 40, with five row counts each.
+/// Makes random calls on `rounds` weights of a format: every m from 1 to 40, with five row counts each. Returns the
+/// number of calls.
 fn calls_of_format(k: Isa, id: u32, buffers: &mut Buffers) -> usize {
     let kernels = &format(id).expect("registered").kernels;
     let mut random = Random::new(u64::from(id));
@@ -265,7 +266,7 @@ fn float_products_match_f64_and_are_independent_of_the_batch() {
     });
 }
 
-/// Rows so long that the kernels split the tokens into several passes over the panels.
+/// The rows are so long that the kernels split the tokens into several passes over the panels.
 #[test]
 fn block_products_are_the_same_in_several_passes() {
     on_every_isa("gemm in passes", |k| {
@@ -285,7 +286,7 @@ fn block_products_are_the_same_in_several_passes() {
     });
 }
 
-/// Pairs of sets that differ only in their byte products. The second set extends the first.
+/// Pairs of instruction sets that differ only in their byte products. The first set of each pair extends the second.
 const EXTENSIONS: [[&str; 2]; 5] = [
     ["avx512-amx", "avx512-vnni"],
     ["avx512-vnni", "avx512"],

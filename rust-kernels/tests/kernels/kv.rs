@@ -1,11 +1,11 @@
-//! Appending to the KV cache, for each type: every value is in its place with the right rounding, and nothing else
-//! changes.
+//! Tests appending to the KV cache, for each type: every value is in its place with the right rounding, and no other
+//! byte changes.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, f32_to_f16};
 use compy::kernels::kv::{KV_BLOCK, KvType, int16, q8_0};
 use compy::simd::Isa;
 
-/// A key or a value of small numbers, sometimes with one at the limits of half floats, or NaN.
+/// Returns a key or a value of small numbers. Sometimes one is NaN or at the limits of half floats.
 fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
     const EDGES: [f32; 9] = [1e9, -1e9, 65504.0, 65520.0, 0.0, 1e-8, -3e-40, f32::INFINITY, f32::NAN];
     let (odd, size) = (random.below(3), random.pick(&[1.0, 1.0, 100.0, 1e-3, 1e-6, 0.0]));
@@ -13,7 +13,7 @@ fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
     (0..head_dim).map(&mut value).collect()
 }
 
-/// Appends x as key and as value to a slot of blocks of 0xff. Returns both blocks.
+/// Appends x as a key and as a value to a slot of blocks that are filled with 0xff. Returns both blocks.
 fn append<'a>(
     k: Isa,
     kind: KvType,
@@ -24,7 +24,7 @@ fn append<'a>(
     let (append, bytes) = (kind.appenders(), kind.block_bytes(x.len()));
     let head = head.copy(x).as_ptr();
     let (keys, values) = (keys.tail::<u8>(bytes), values.tail::<u8>(bytes));
-    // SAFETY: one head and one block each.
+    // SAFETY: there is one head with one block of keys and one block of values.
     unsafe {
         (append.key)(k, head, x.len(), keys.as_mut_ptr(), slot);
         (append.value)(k, head, x.len(), values.as_mut_ptr(), slot);
@@ -42,13 +42,13 @@ fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: i
     }
 }
 
-/// The appended value: NaN counts as the largest.
+/// Returns the number that is appended for x: clamped to half floats, and the largest for NaN.
 fn finite(x: f32) -> f32 {
     if x.is_nan() { 65504.0 } else { x.clamp(-65504.0, 65504.0) }
 }
 
-/// Checks a slot of one head. Its scale is the smallest upper half of a float that is not below `least`, within f32's
-/// rounding. Its codes are x divided by that scale.
+/// Checks a slot of one head. The scale is a float with 16 zero bits at the end, and the smallest of these that is not
+/// below `least`, within f32's rounding. The codes are x divided by that scale.
 #[track_caller]
 fn assert_codes(
     found: &[u8],
@@ -92,7 +92,7 @@ fn int16_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     assert_codes(values, &x, slot, top / 32_766.0, value, || what("value"));
 }
 
-/// The scale and codes of some values in GGUF's Q8_0.
+/// Returns the scale and the codes of some values in GGUF's Q8_0.
 fn quantised(x: &[f32]) -> (u16, Vec<i8>) {
     let top = x.iter().map(|x| finite(*x).abs()).fold(0.0, f32::max);
     if top / 127.0 <= f32::MIN_POSITIVE {

@@ -4,7 +4,8 @@
 //! 100,000 cases per instruction set. `cargo test --release -- --nocapture` prints the counts. `KERNEL_CASES` is the
 //! percentage of cases to run: by default 25, in debug builds 2.
 #![cfg(unix)]
-// Kernels take raw pointers into buffers that the tests size by hand, so offsets are clearest as indices.
+// Kernels take raw pointers into buffers that the tests size by hand. There, indices show offsets more clearly than
+// iterators.
 #![allow(clippy::needless_range_loop)]
 
 mod attention;

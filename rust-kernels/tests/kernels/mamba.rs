@@ -1,4 +1,4 @@
-//! Mamba2's kernels: against f64, and bit-identical for every split of the tokens.
+//! Tests Mamba2's kernels: they agree with f64, and results are bit-identical for every split of the tokens.
 use super::delta::{cuts, silu};
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::norm::Outputs;
@@ -17,7 +17,7 @@ struct Head {
     decay: f32,
     skip: f32,
     bias: f32,
-    /// Each channel's numbers, then the common factor.
+    /// The initial state: each channel's numbers, then the common factor s.
     state: Vec<f32>,
     factor: f32,
 }
@@ -32,7 +32,8 @@ impl Head {
             size,
             tokens,
             rows: floats(random, tokens * (2 * dim + 2 * size + 1), 2.0),
-            // From heads that forget nothing to heads that forget everything at each token, and one that grows.
+            // The decays include heads that forget nothing, heads that forget everything at each token, and a head that
+            // grows.
             decay: random.pick(&[-1e-4, -0.1, -1.0, -8.0, -200.0, 0.01]),
             skip: random.unit(),
             bias: 3.0 * random.unit(),
@@ -45,7 +46,7 @@ impl Head {
         2 * self.dim + 2 * self.size + 1
     }
 
-    /// Index of number i of channel c in the kernel's state.
+    /// Returns the index of number i of channel c in the kernel's state.
     fn place(&self, lanes: usize, c: usize, i: usize) -> usize {
         let (mut first, mut wide) = (0, tile_vectors(self.dim / lanes));
         while c >= (first + wide) * lanes {
@@ -55,7 +56,7 @@ impl Head {
         first * lanes * self.size + i * wide * lanes + c - first * lanes
     }
 
-    /// The state in the kernel's layout.
+    /// Returns the initial state in the kernel's layout.
     fn packed(&self, lanes: usize) -> Vec<f32> {
         let mut packed = vec![0.0; state_len(self.dim, self.size)];
         for c in 0..self.dim {
@@ -67,7 +68,7 @@ impl Head {
         packed
     }
 
-    /// The results, then the state after the last token.
+    /// Runs the kernel. Returns the results and the state after the last token.
     fn run(&self, k: Isa, ends: &[usize], b: &mut [Guarded; 2]) -> (Vec<f32>, Vec<f32>) {
         let (dim, size, stride) = (self.dim, self.size, self.stride());
         let [rows, state] = b;
@@ -98,7 +99,7 @@ impl Head {
         (rows.chunks(stride).flat_map(|row| &row[dim..2 * dim]).copied().collect(), state.to_vec())
     }
 
-    /// All results and the final state, by the recurrence in f64.
+    /// Returns all results and the final state, computed by the recurrence in f64.
     fn reference(&self) -> (Vec<f64>, Vec<f64>) {
         let (dim, size) = (self.dim, self.size);
         let factor = if self.factor == 0.0 { 1.0 } else { f64::from(self.factor) };
@@ -158,7 +159,7 @@ impl Kernel for Softplus<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         for chunk in self.0.chunks_exact_mut(S::LANES) {
-            // SAFETY: a chunk is a vector.
+            // SAFETY: a chunk is as long as a vector.
             unsafe { s.store(chunk.as_mut_ptr(), softplus(s, s.load(chunk.as_ptr()))) }
         }
     }
@@ -180,7 +181,7 @@ fn softplus_is_within_a_few_units_in_the_last_place() {
     });
 }
 
-/// Columns of one row in groups. Each output is checked against the norm of its group in f64.
+/// Normalizes columns of one row in groups, and checks each output against the norm of its group in f64.
 fn norm_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
     let (groups, width) = (random.between(1, 4), 32 * random.between(1, 5));
     let columns = groups * width;
@@ -215,7 +216,7 @@ fn norm_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
         let group = &x[c / width * width..][..width];
         let square = group.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / width as f64;
         let want = f64::from(x[c]) / (square + 1e-5).sqrt() * f64::from(weight[c]);
-        // SAFETY: the rows have these columns.
+        // SAFETY: the rows have these columns and blocks.
         let (float, code, scale) =
             unsafe { (*out.add(c), *quant_rows.codes(0, c / 32, 0).add(c % 32), *quant_rows.meta(0, c / 32, 0)) };
         assert_near(float, want, 2e-6 * 10.0, || format!("{} column {c} of {columns}", k.name()));

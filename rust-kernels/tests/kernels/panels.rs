@@ -1,10 +1,11 @@
-//! Packing rows into panels and reading them back.
+//! Tests that rows packed into panels can be read back.
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source};
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::{FormatKernels, format};
 use compy::simd::Isa;
 
-/// A row read from a panel equals the plain dequantizer's row exactly, except for the sign of 0.
+/// Checks that a row read from a panel equals the plain dequantizer's row exactly, except for the sign of 0. Returns
+/// the number of rows.
 fn round_trips(k: Isa, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded; 2]) -> usize {
     let mut random = Random::new(u64::from(id) + 1000);
     let rounds = share(60);
@@ -22,7 +23,7 @@ fn round_trips(k: Isa, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded;
         for lane in 0..k.lanes() {
             let out = out.tail::<f32>(columns);
             let (panel, to) = (panel.as_ptr(), out.as_mut_ptr());
-            // SAFETY: the panel is whole, `out` has the columns, the CPU has the instructions.
+            // SAFETY: the panel is whole, `out` has room for the columns, and the CPU has the instructions.
             match kernels {
                 FormatKernels::Block(b) => unsafe { (b.row)(k, panel, columns, lane, to) },
                 FormatKernels::Float(f) => unsafe { (f.row)(k, panel, columns, lane, to) },

@@ -1,4 +1,4 @@
-//! Activations in 8 bits.
+//! Tests the quantization of activations to 8-bit blocks.
 use super::sources::activations;
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -6,10 +6,10 @@ use compy::kernels::quant_rows::{QuantRows, row_bytes, tile_rows};
 use compy::ops::quantize::QuantizeRow;
 use compy::simd::Isa;
 
-/// Checks block b of a row: scale, codes and sums.
+/// Checks the scale, the codes and the sums of block b of a row.
 fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     let (tile, slot) = (row / quant.tile, row % quant.tile);
-    // SAFETY: within the matrix.
+    // SAFETY: the row and the block are within the matrix.
     let (scale, codes, sums) = unsafe {
         let meta = quant.meta(tile, b, slot);
         let sums = [*meta.add(quant.tile).cast::<i32>(), *meta.add(2 * quant.tile).cast::<i32>()];
@@ -26,7 +26,7 @@ fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     assert!(scale == 0.0 || codes.iter().any(|c| c.abs() == 127), "{x:?} does not use the range: {codes:?}");
     for (x, code) in x.iter().zip(codes) {
         let off = (f64::from(*x) - f64::from(scale) * f64::from(code)).abs();
-        // Half a step, plus the rounding of x / scale, which is at most 127.
+        // The limit is half a step plus the rounding of x / scale, which is at most 127.
         let limit = if scale == 0.0 { f64::from(top) } else { f64::from(scale) * 0.500_02 };
         assert!(off <= limit && code != -128, "{x:e} became {code} * {scale:e}");
     }
@@ -68,7 +68,7 @@ fn quantize_row_is_within_half_a_step_and_stores_sums() {
     });
 }
 
-/// NaN in each single lane: no lane order may hide it.
+/// NaN is put in each single lane, because no order of lanes may hide it.
 #[test]
 fn quantize_row_detects_nan_in_every_column() {
     on_every_isa("quantize of NaN", |k| {
@@ -78,7 +78,7 @@ fn quantize_row_detects_nan_in_every_column() {
             x[i] = f32::NAN;
             let base = buffer.tail::<u8>(row_bytes(BLOCK)).as_mut_ptr();
             let quant = QuantRows { base, columns: BLOCK, tile: 1, paired: false };
-            // SAFETY: one row of one block.
+            // SAFETY: there is one row of one block.
             unsafe { k.run(QuantizeRow { x: x.as_ptr(), out: &quant, row: 0 }) }
             check_block(&x, &quant, 0, 0);
         }

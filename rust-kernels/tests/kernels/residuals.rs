@@ -1,4 +1,4 @@
-//! Normalized additions to a residual, and products of two values.
+//! Tests normalized additions to a residual, and products of a gate and a value.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::ops::embed::ScaleRow;
 use compy::ops::gate::{GateActivation, GateRow};
@@ -16,7 +16,7 @@ fn post_norm_case(k: Isa, random: &mut Random, [input, by, sum]: &mut [Guarded; 
     let (x, to, weight) = (values(columns, 3.0, random), values(columns, 2.0, random), values(group, 2.0, random));
     let weighed = random.below(4) > 0;
     let (from, by, out) = (input.copy(&x), by.copy(&weight), sum.copy(&to));
-    // SAFETY: all have the sizes that the kernel needs.
+    // SAFETY: all pointers have the sizes that the kernel needs.
     unsafe {
         k.run(PostNormRow {
             x: from.as_ptr(),
@@ -70,7 +70,7 @@ fn gate_case(k: Isa, random: &mut Random, [gates, input, sum]: &mut [Guarded; 3]
     let (x, to) = (values(columns, 3.0, random), values(columns, 3.0, random));
     let (gates, from) = (gates.copy(&gate), input.copy(&x));
     let out = if add { sum.copy(&to) } else { sum.tail::<f32>(columns) };
-    // SAFETY: all have the sizes that the kernel needs.
+    // SAFETY: all pointers have the sizes that the kernel needs.
     unsafe {
         k.run(GateRow {
             gate: gates.as_ptr(),
@@ -108,7 +108,7 @@ fn gates_return_nan_for_nan() {
             for single in [false, true] {
                 let (gate, x, mut out) = ([f32::NAN; 17], [1f32; 17], [0f32; 17]);
                 let (gate, x) = (gate.as_ptr(), x.as_ptr());
-                // SAFETY: all hold 17 floats.
+                // SAFETY: all pointers hold 17 floats.
                 unsafe { k.run(GateRow { gate, single, activation, x, columns: 17, out: out.as_mut_ptr(), add: true }) }
                 assert!(out.iter().all(|y| y.is_nan()), "{} {activation:?}, {single}: {out:?}", k.name());
             }

@@ -1,4 +1,4 @@
-//! RMSNorm, activations and columns: their results and outputs.
+//! Tests the results of RMSNorm, activations and column copies, and their float and quantized outputs.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -25,7 +25,7 @@ impl Buffers {
     }
 }
 
-/// The requested outputs of an op.
+/// Which outputs of an op a case asks for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wanted {
     Float,
@@ -33,13 +33,13 @@ enum Wanted {
     Both,
 }
 
-/// A tile of four quantized rows in a buffer.
+/// Returns a tile of four quantized rows in a buffer.
 fn quant_rows(k: Isa, buffer: &mut Guarded, columns: usize) -> QuantRows {
     let base = buffer.tail::<u8>(4 * row_bytes(columns)).as_mut_ptr();
     QuantRows { base, columns, tile: 4, paired: k.row_pairs() }
 }
 
-/// Codes of block b of a row, and the bits of its scale and sums.
+/// Returns the codes of block b of a row, and the bits of its scale and sums.
 fn block(quant: &QuantRows, row: usize, b: usize) -> ([i8; BLOCK], [u32; 3]) {
     // SAFETY: `quant_rows` made room for four rows.
     unsafe {
@@ -48,7 +48,8 @@ fn block(quant: &QuantRows, row: usize, b: usize) -> ([i8; BLOCK], [u32; 3]) {
     }
 }
 
-/// Checks that blocks from `first` on equal those of `quantize_row` for `x`, and that all other bytes are unchanged.
+/// Checks that the row's blocks from `first` on equal those of `quantize_row` for `x`, and that all other bytes are
+/// unchanged.
 fn assert_quantised(k: Isa, quant: &QuantRows, row: usize, first: usize, x: &[f32], buffer: &mut Guarded) {
     let want = quant_rows(k, buffer, x.len());
     // SAFETY: x is a row of `want`.
@@ -104,7 +105,7 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     for i in 0..n {
         let by = if weighed { f64::from(weight[i]) } else { 1.0 };
         let want = f64::from(x[i]) * factor * f64::from(scale) * by;
-        // A lane sums at least n / 4 squares at worst; the root halves their error.
+        // At worst, a lane adds n / 4 squares, and the root halves the error of the sum.
         assert_near(got[i], want, (n / 8 + 8) as f64 * ROUNDING * want.abs(), || {
             format!("{} column {i} of {n}", k.name())
         });
@@ -124,7 +125,7 @@ fn rms_norm_matches_f64() {
     });
 }
 
-/// Columns of a longer row, in each requested output.
+/// Copies columns of a longer row to each requested output.
 fn columns_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let n = if wanted == Wanted::Float { random.between(1, 257) } else { BLOCK * random.between(1, 16) };
@@ -159,7 +160,7 @@ fn columns_keep_their_bits() {
     });
 }
 
-/// erfc(z) for z >= 0: the Taylor series of erf, and from 3 on the continued fraction.
+/// Returns erfc(z) for z >= 0: by the Taylor series of erf, and from z = 3 on by the continued fraction.
 fn erfc(z: f64) -> f64 {
     if z < 3.0 {
         let (mut term, mut sum) = (z, z);
@@ -173,9 +174,9 @@ fn erfc(z: f64) -> f64 {
     (-z * z).exp() / std::f64::consts::PI.sqrt() / fraction
 }
 
-/// The activation of x, and f32's allowed error.
+/// Returns the activation of x, and the error that f32 may have.
 fn activated(activation: Activation, x: f64) -> (f64, f64) {
-    // e^x stays at e^88 beyond x = 88, which leaves x * e^-88. Results may be subnormal.
+    // In f32, e^x stays at e^88 for x beyond 88, which leaves an error of x * e^-88. Results may be subnormal.
     let held = 1e-38 * x.abs() + 2f64.powi(-148);
     let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
     match activation {
@@ -183,7 +184,7 @@ fn activated(activation: Activation, x: f64) -> (f64, f64) {
         Activation::Gelu => {
             let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             let y = x * sigmoid(2.0 * z);
-            // Five roundings of the exponent, twice z, are relative to it.
+            // The exponent is about 2 z. It has five roundings, each relative to its size.
             (y, (8.0 + 10.0 * z.abs().min(88.0)) * ROUNDING * y.abs() + held)
         }
         Activation::GeluErf => {
@@ -197,7 +198,7 @@ fn activated(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
-/// The same for a gate and a value.
+/// Returns the gated activation of a gate and a value, and the error that f32 may have.
 fn gated(activation: Activation, gate: f64, up: f64) -> (f64, f64) {
     if activation == Activation::SwigluOai {
         let (g, by) = (gate.min(7.0), up.clamp(-7.0, 7.0) + 1.0);
@@ -269,7 +270,7 @@ fn activations_return_nan_for_nan() {
                 let ([mut x, up], float) = ([x, up].map(|v| [v; 16]), &mut [0.0; 16]);
                 let out = Outputs { float: float.as_mut_ptr(), float_stride: 16, quant: None, fine: None };
                 let up = up.as_ptr();
-                // SAFETY: all hold 16 floats.
+                // SAFETY: all pointers hold 16 floats.
                 unsafe {
                     k.run(ActivationRow { activation, x: x.as_mut_ptr(), up, n: 16, out: &out, row: 0, start: 0 })
                 }

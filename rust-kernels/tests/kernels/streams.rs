@@ -1,4 +1,5 @@
-//! AltUp's streams, rows scaled to others' size, and gates far above their mean.
+//! Tests AltUp's streams, rows that are scaled to the size of another row, and gates that pass only far above their
+//! mean.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::formats::BLOCK;
 use compy::kernels::norm::Outputs;
@@ -27,7 +28,7 @@ fn mean_square(x: &[f32]) -> f64 {
     x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64
 }
 
-/// The vectors of a router with a number of coefficients.
+/// The vectors of a router with `count` coefficients.
 struct Weights {
     norm: Vec<f32>,
     router: Vec<f32>,
@@ -56,7 +57,7 @@ impl Weights {
         }
     }
 
-    /// The coefficients of x, and f32's allowed error.
+    /// Returns the coefficients of x, and the error that f32 may have.
     fn coefficients(&self, x: &[f32]) -> (Vec<f64>, f64) {
         let n = x.len();
         let factor = 1.0 / ((mean_square(x) + f64::from(EPS)).sqrt() * n as f64);
@@ -66,7 +67,8 @@ impl Weights {
         let routed: Vec<f64> = (0..STREAMS).map(|k| (terms(k).sum::<f64>() * factor).tanh()).collect();
         let size = (0..STREAMS).map(|k| terms(k).map(f64::abs).sum::<f64>() * factor).fold(0.0, f64::max);
         let coef = |c: usize| (0..STREAMS).map(|k| f64::from(self.coefs[c * STREAMS + k]) * routed[k]).sum();
-        // Each of four products has a factor below 0.5, and a factor with the errors of its sum and of tanh.
+        // A coefficient is the sum of four products. Each has a factor below 0.5, and a factor with the errors of its
+        // sum and of tanh.
         let off = 2.0 * ((n / 4 + 16) as f64 * size + 16.0) * ROUNDING;
         ((0..self.count).map(coef).collect(), off)
     }
@@ -83,7 +85,7 @@ fn predict_case(k: Isa, random: &mut Random, memory: &mut [Guarded; 8]) {
     }
     let out = out.tail::<f32>(columns);
     let streams = rows.each_mut().map(|row| row.as_mut_ptr());
-    // SAFETY: all have the sizes that the kernel needs.
+    // SAFETY: all pointers have the sizes that the kernel needs.
     unsafe { k.run(PredictRow { streams, router: weights.copied(router), scale, out: out.as_mut_ptr() }) }
     let (coefs, off) = weights.coefficients(&before[0]);
     for i in 0..columns {
@@ -119,7 +121,8 @@ fn correct_case(k: Isa, random: &mut Random, memory: &mut [Guarded; 10]) {
     }
     let out = out.tail::<f32>(columns);
     let streams = rows.each_mut().map(|row| row.as_mut_ptr());
-    // SAFETY: all have the sizes that the kernel needs. The scratch is unused, because there is a float output.
+    // SAFETY: all pointers have the sizes that the kernel needs. The scratch memory is unused, because there is a float
+    // output.
     unsafe {
         k.run(CorrectRow {
             x: made.copy(&x).as_ptr(),
@@ -163,7 +166,7 @@ fn match_case(k: Isa, random: &mut Random, memory: &mut [Guarded; 5]) {
     let rows: Vec<_> = memory.iter_mut().zip(&before).map(|(memory, x)| memory.copy(x)).collect();
     let xs: Vec<_> = rows.iter().map(|row| row.as_ptr().cast_mut()).collect();
     let to = if wanted { mean.as_mut_ptr() } else { std::ptr::null_mut() };
-    // SAFETY: all hold `columns` floats.
+    // SAFETY: all pointers hold `columns` floats.
     unsafe { k.run(MatchRow { like: of.as_ptr(), xs: &xs, least, columns, mean: to }) }
     for i in 0..columns {
         let mut sum = f64::from(like[i]);
@@ -213,7 +216,7 @@ fn sparse_case(k: Isa, random: &mut Random, [gates, ups, out, scratch]: &mut [Gu
     let start = BLOCK * random.below(columns / BLOCK);
     let n = columns - start;
     let (out, scratch) = (out.tail::<f32>(columns), scratch.tail::<f32>(n));
-    // SAFETY: all have the sizes that the kernel needs.
+    // SAFETY: all pointers have the sizes that the kernel needs.
     unsafe {
         k.run(SparseGateRow {
             gate: from[start..].as_ptr(),
@@ -252,7 +255,7 @@ fn sparse_gates_return_nan_for_nan() {
         gate[5] = f32::NAN;
         let (gate, x, scratch) = (gate.as_ptr(), x.as_ptr(), scratch.as_mut_ptr());
         let outputs = floats(BLOCK, out.as_mut_ptr());
-        // SAFETY: all hold 32 floats.
+        // SAFETY: all pointers hold 32 floats.
         unsafe {
             let cutoff = k.run(Cutoff { x: gate, columns: BLOCK, deviations: 1.0 });
             k.run(SparseGateRow { gate, cutoff, x, n: BLOCK, out: &outputs, row: 0, start: 0, scratch });

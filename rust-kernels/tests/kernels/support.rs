@@ -1,7 +1,7 @@
-//! Shared by all suites: random numbers, buffers that end at a guard page, case counts.
+//! Helpers of all kernel tests: random numbers, buffers that end at a guard page, case counts.
 use compy::simd::Isa;
 
-/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+/// Random numbers by SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 pub struct Random(u64);
 
 impl Random {
@@ -16,12 +16,12 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// 0..n
+    /// Returns a number in 0..n.
     pub fn below(&mut self, n: usize) -> usize {
         (self.bits() >> 11) as usize % n
     }
 
-    /// low..=high
+    /// Returns a number in low..=high.
     pub fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
@@ -30,7 +30,7 @@ impl Random {
         from[self.below(from.len())]
     }
 
-    /// -1..1
+    /// Returns a number in -1..1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
@@ -46,7 +46,7 @@ impl Random {
 /// detects such accesses itself.
 pub struct Guarded {
     base: *mut u8,
-    /// Bytes before the guard page.
+    /// Number of bytes before the guard page.
     size: usize,
     page: usize,
 }
@@ -60,7 +60,7 @@ impl Guarded {
 
     #[cfg(not(miri))]
     pub fn new(capacity: usize) -> Self {
-        // SAFETY: a fresh private mapping; its last page is protected before anyone uses it.
+        // SAFETY: the mapping is new and private. Its last page is protected before it is used.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let size = capacity.next_multiple_of(page).max(page);
@@ -72,13 +72,13 @@ impl Guarded {
         }
     }
 
-    /// The last `len` elements before the guard page, with every byte 0xff: NaN as a float, -1 as an integer.
+    /// Returns the last `len` elements before the guard page. Every byte is 0xff: NaN as a float, -1 as an integer.
     pub fn tail<T: Copy>(&mut self, len: usize) -> &mut [T] {
         let bytes = len * size_of::<T>();
         if bytes > self.size {
             *self = Self::new(2 * bytes);
         }
-        // SAFETY: the range is within the mapping, pages are aligned, and T is a plain number.
+        // SAFETY: the range is within the mapping and aligned, because pages are. T is a plain number.
         unsafe {
             let start = self.base.add(self.size - bytes);
             start.write_bytes(0xff, bytes);
@@ -86,7 +86,7 @@ impl Guarded {
         }
     }
 
-    /// A copy of `values` that ends at the guard page.
+    /// Copies `values` to memory that ends at the guard page.
     pub fn copy<T: Copy>(&mut self, values: &[T]) -> &mut [T] {
         let to = self.tail(values.len());
         to.copy_from_slice(values);
@@ -97,7 +97,7 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         let all = self.size + self.page;
-        // SAFETY: the memory is this buffer's own, made by `new`.
+        // SAFETY: `new` made the mapping, and only this buffer uses it.
         unsafe {
             #[cfg(not(miri))]
             libc::munmap(self.base.cast(), all);
@@ -107,21 +107,21 @@ impl Drop for Guarded {
     }
 }
 
-/// The number of cases of this run: a share of `n`.
+/// Returns the number of cases that this run makes: a percentage of `n`.
 pub fn share(n: usize) -> usize {
     let wanted = std::env::var("KERNEL_CASES").ok().and_then(|percent| percent.parse().ok());
     let percent: usize = wanted.unwrap_or(if cfg!(debug_assertions) { 2 } else { 25 });
     (n * percent / 100).max(1)
 }
 
-/// Runs a suite for every instruction set and prints its case counts.
+/// Runs a test for every instruction set and prints the numbers of its cases.
 pub fn on_every_isa(suite: &str, run: impl Fn(Isa) -> usize) {
     for isa in Isa::available() {
         println!("cases of {suite} on {}: {}", isa.name(), run(isa));
     }
 }
 
-/// 2^-24: the relative error of one rounded f32 operation.
+/// The relative error of one rounded f32 operation: 2^-24.
 pub const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
 /// Checks that |got - want| <= limit.

@@ -1,5 +1,5 @@
-//! Ops for whole texts: LayerNorm and bidirectional attention, against f64, and bit-identical whatever else is in the
-//! tile.
+//! Tests the ops for whole texts, LayerNorm and bidirectional attention: they agree with f64, and a row's result is
+//! bit-identical whatever else is in its tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::float_gemm::FloatRows;
 use compy::kernels::norm::Outputs;
@@ -31,7 +31,7 @@ fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch
         row: 0,
         scratch: scratch.as_mut_ptr(),
     };
-    // SAFETY: all hold n floats.
+    // SAFETY: all pointers hold n floats.
     unsafe { k.run(args) }
     let got = if in_scratch { &*scratch } else { &*float };
     for (group, x) in x.chunks(width).enumerate() {
@@ -39,7 +39,7 @@ fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch
         let mean = of(&|x| x);
         let variance = of(&|x| (x - mean) * (x - mean));
         let factor = 1.0 / (variance + f64::from(eps)).sqrt();
-        // The mean has the errors of its sum's roundings; subtracting it cancels digits.
+        // The mean has the roundings of its sum as an error, and subtracting it cancels digits.
         let doubt = (width / 4 + 4) as f64 * ROUNDING * of(&f64::abs);
         for (i, x) in x.iter().enumerate() {
             let column = group * width + i;
@@ -63,7 +63,7 @@ fn layer_norm_matches_f64() {
     });
 }
 
-/// A text's queries, keys and values in the rows of their buffers.
+/// A text's queries, keys and values, as rows of their buffers.
 struct Text {
     tokens: usize,
     group: usize,
@@ -72,10 +72,10 @@ struct Text {
     /// Whether products use 16-bit integers.
     rounds: bool,
     scale: f32,
-    /// Floats between two heads of a query.
+    /// Number of floats between two heads of a query.
     step: usize,
     slopes: Vec<f32>,
-    /// Floats between rows of queries, and of keys and values.
+    /// Number of floats between two rows of queries, and between two rows of keys and values.
     strides: [usize; 2],
     q: Vec<f32>,
     k: Vec<f32>,
@@ -99,7 +99,7 @@ impl Text {
         Self { tokens, group, dim, reach, rounds, scale: 1.0 / (dim as f32).sqrt(), step, slopes, strides, q, k, v }
     }
 
-    /// The kernel's result for some of the tokens: their rows, one after the other.
+    /// Runs the kernel for some of the tokens. Returns their rows, one after the other.
     fn run(&self, isa: Isa, first: usize, count: usize, [q, k, v, out, scratch]: &mut [Guarded; 5]) -> Vec<f32> {
         let (width, [stride, kv_stride]) = (self.group * self.dim, self.strides);
         let rows = |at: *mut f32, stride| FloatRows { base: at, stride };
@@ -121,7 +121,7 @@ impl Text {
             slopes: &self.slopes,
             scratch: scratch.tail::<f32>(scratch_len(self.dim)).as_mut_ptr(),
         };
-        // SAFETY: all rows exist; the scratch has its size.
+        // SAFETY: all rows exist, and the scratch memory has the required size.
         unsafe { attend(isa, &tile) }
         let (before, rest) = written.split_at(first * width);
         let (mine, after) = rest.split_at(count * width);
@@ -137,8 +137,8 @@ impl Text {
         &self.v[position * self.strides[1]..][..self.dim]
     }
 
-    /// Upper bound of the rounding error of a query's product with a key: half a step of each factor per number of
-    /// the other.
+    /// Returns an upper bound of the rounding error of a query's product with a key. It is half a step of each factor
+    /// for each number of the other factor.
     fn rounded_score(&self, q: &[f32], k: &[f32]) -> f64 {
         if !self.rounds {
             return 0.0;
@@ -151,8 +151,9 @@ impl Text {
         0.51 * (step(q) * sum(k) + step(k) * sum(q) + step(q) * step(k) * q.len() as f64)
     }
 
-    /// Upper bound of the error of rounded weights and values in each dimension: half a step of each position's value
-    /// and of its weight. A chunk's weights share a scale, from the largest weight and the largest sum of 16.
+    /// Returns for each dimension an upper bound of the error that rounded weights and values cause. It is half a step
+    /// of each position's value and of its weight. A chunk's weights share a scale, which is from the largest weight
+    /// and the largest sum of 16 weights.
     fn rounded_values(&self, seen: &[usize], weights: &[f64]) -> Vec<f64> {
         let mut doubt = vec![0.0; self.dim];
         if !self.rounds {
@@ -175,7 +176,7 @@ impl Text {
         doubt
     }
 
-    /// Checks a head of a row against f64, within the errors of f32 and of rounding.
+    /// Checks one head of a row against f64, within the errors of f32 and of rounding to codes.
     fn check(&self, row: usize, head: usize, got: &[f32], name: &dyn Fn() -> String) {
         let q = &self.q[row * self.strides[0] + head * self.step..][..self.dim];
         let seen: Vec<usize> = (0..self.tokens).filter(|p| p.abs_diff(row) <= self.reach).collect();

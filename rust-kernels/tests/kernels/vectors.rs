@@ -1,16 +1,16 @@
-//! The vector operations, against plain Rust.
+//! Tests the vector operations of each instruction set against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, e4m3_half, e8m0_half, f16_to_f32, f32_to_f16};
 use compy::simd::{Isa, Kernel, Simd, exp};
 
-/// Runs a check as a kernel; returns the number of cases.
+/// Runs a check as a kernel. Returns the number of its cases.
 pub fn check(isa: Isa, check: impl Kernel<Output = usize>) -> usize {
     // SAFETY: checks have no operands.
     unsafe { isa.run(check) }
 }
 
-/// The lanes of a vector of floats, and of a vector with four bytes per lane. Checks use the instruction set that
-/// runs them.
+/// Returns the lanes of a vector of floats; `bytes` returns those of a vector with four bytes per lane. Both use the
+/// instruction set that runs the check.
 pub unsafe fn lanes<S: Simd>(s: S, v: S::F) -> Vec<f32> {
     let mut lanes = vec![0f32; S::LANES];
     unsafe { s.store(lanes.as_mut_ptr(), v) };
@@ -154,7 +154,7 @@ impl Kernel for Arithmetic {
                     for (i, got) in lanes(s, v).into_iter().enumerate() {
                         let split = c[i] + sign * (a[i] * b[i]);
                         let once = (sign * a[i]).mul_add(b[i], c[i]);
-                        // The scalar set rounds twice, all others once.
+                        // In a multiply-add, the scalar set rounds twice and all other sets once.
                         let wanted = if std::any::type_name::<S>().ends_with("Scalar") { split } else { once };
                         assert!(same(got, wanted), "{name}, round {round}, lane {i}: {got:e} and not {wanted:e}");
                     }
@@ -286,7 +286,7 @@ impl Kernel for Bytes {
     }
 }
 
-/// `b_lookup16` in a table of N words, with indices from two vectors' bytes.
+/// Checks `b_lookup16` in a table of N words, with indices from the bytes of two vectors.
 #[inline(always)]
 unsafe fn look_up<S: Simd, const N: usize>(s: S, a: &[u8], b: &[u8], random: &mut Random) {
     let table: [u16; N] = std::array::from_fn(|_| random.bits() as u16);

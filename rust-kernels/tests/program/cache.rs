@@ -1,13 +1,14 @@
-//! Copies of KV blocks and recurrent states between models, and instruction sets with bit-identical results.
+//! Tests copies of KV blocks and recurrent states between models, and between instruction sets with bit-identical
+//! results.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
 
-/// Bytes of a block of the first group, of a block of the second group, and of a slot, in 16 bits and in 8-bit
-/// blocks.
+/// Sizes in bytes, for a cache in 16 bits and one in 8-bit blocks: a block of the first group, a block of the second
+/// group, and a slot.
 const BYTES: [[usize; 3]; 2] = [[2 * 3136, 2 * 2176, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296]];
 
-/// Blocks and slots that the second of `steps` reads, as words.
+/// Returns the blocks and slots that the second step of `steps` reads, as words.
 fn held() -> Vec<u8> {
     message(&[(0, 4), (0, 3), (0, 5), (1, 2), (1, 5), (1, 1), (1, 0)], &[0, 1])
 }

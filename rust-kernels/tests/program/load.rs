@@ -1,4 +1,4 @@
-//! Tensors that cannot be loaded, and sizes that no machine has.
+//! Tests that tensors with wrong shapes or bytes, and sizes that no machine has, are rejected.
 use compy::model::Model;
 use compy::simd::Isa;
 use compy::weights::{Source, packed_bytes};
@@ -16,7 +16,7 @@ impl File {
         Self(path)
     }
 
-    /// Loads tensor 0 from it.
+    /// Loads this file as tensor 0.
     fn load(&self, source: &Source, vector: bool) -> Result<(), String> {
         let model = Model::new(Isa::available()[0], 2).expect("threads");
         model.open(self.0.to_str().expect("UTF-8"), 1, 1 << 20).expect("the file");

@@ -1,4 +1,4 @@
-//! Plans and steps from the FFI: valid ones run, and all others are rejected with a message.
+//! Tests plans and steps as the FFI receives them: valid ones run, and all others are rejected with a message.
 #![cfg(unix)]
 mod cache;
 mod drafts;

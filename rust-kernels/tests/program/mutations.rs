@@ -1,12 +1,12 @@
-//! Plans and steps with randomly changed words: each is rejected or runs, and none ends the process. The fuzz target
-//! (fuzz/) does the same endlessly.
+//! Tests plans and steps with randomly changed words: each is rejected or runs, and none ends the process. The fuzz
+//! target (fuzz/) does the same endlessly.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
 
 const MUTANTS: usize = 4000;
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
         ((z ^ z >> 31) >> 11) as usize % n
     }
 
-    /// Changes up to three words, or truncates the message.
+    /// Changes up to three words of a message, or truncates it.
     fn mutate(&mut self, message: &mut Vec<u8>) {
         for _ in 0..1 + self.below(3) {
             let words = message.len() / 4;
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Whether the plan was accepted, and how many steps ran.
+/// Returns whether the plan was accepted, and how many steps ran.
 fn run(model: &Model, plan: &[u8], steps: &[Vec<u8>]) -> (bool, usize) {
     if model.compile(plan).is_err() {
         return (false, 0);
@@ -72,7 +72,7 @@ fn mutated_messages_are_rejected_or_run() {
             plans += usize::from(plan);
             taken += count;
         }
-        // Enough of them get past decoding.
+        // The test is only useful if enough of the changed messages pass decoding.
         assert!(plans > MUTANTS / 3 && taken > MUTANTS / 8, "{}: {plans} plans and {taken} steps ran", k.name());
     }
 }

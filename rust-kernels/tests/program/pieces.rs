@@ -1,4 +1,4 @@
-//! A matrix that arrives in pieces equals the one that is read from a file.
+//! Tests that a matrix that arrives in pieces equals the same matrix read from a file.
 use compy::formats::format_named;
 use compy::pool::Pool;
 use compy::simd::Isa;
@@ -13,7 +13,7 @@ fn source(name: &str) -> (Source, usize) {
     (source, COLUMNS / format.block_columns * format.block_bytes)
 }
 
-/// The matrix's panels, loaded in pieces that end after the rows `ends`.
+/// Returns the panels of the matrix, loaded in pieces. `ends` has the row behind each piece.
 fn packed(name: &str, isa: Isa, bytes: &[u8], ends: &[usize]) -> Result<Vec<u8>, String> {
     let (source, row) = source(name);
     let mut pool = Pool::new(2).expect("threads");
@@ -26,7 +26,7 @@ fn packed(name: &str, isa: Isa, bytes: &[u8], ends: &[usize]) -> Result<Vec<u8>,
         first = end;
     }
     let matrix = weights.matrix(0).map_err(|e| e.to_string())?;
-    // SAFETY: the panels are the matrix's, which outlives the copy.
+    // SAFETY: the panels belong to the matrix, which outlives the copy.
     Ok(unsafe { std::slice::from_raw_parts(matrix.panels, size) }.to_vec())
 }
 
@@ -59,7 +59,8 @@ fn load_rows_rejects_pieces_out_of_order_or_of_half_a_panel() {
     assert!(load(0, &bytes[..16 * row]).expect_err("the same again").contains("rows from 16"));
 }
 
-/// The same with factors whose parts end within panels.
+/// Returns the rows of a matrix that is loaded in pieces with factors. The parts of rows that share a factor end within
+/// panels.
 fn multiplied(isa: Isa, bytes: &[u8], ends: &[usize], factors: &[f32]) -> Result<Vec<f32>, String> {
     let (source, row) = source("NVFP4");
     let mut pool = Pool::new(2).expect("threads");
@@ -76,7 +77,7 @@ fn multiplied(isa: Isa, bytes: &[u8], ends: &[usize], factors: &[f32]) -> Result
     let mut values = vec![0.0; ROWS * COLUMNS];
     for (r, out) in values.chunks_exact_mut(COLUMNS).enumerate() {
         let (panel, lane) = (r / isa.lanes(), r % isa.lanes());
-        // SAFETY: the panel is the matrix's, and has the row.
+        // SAFETY: the panel belongs to the matrix and has the row.
         unsafe {
             let panel = matrix.panels.add(panel * matrix.panel_bytes);
             matrix.format.row(isa, panel, COLUMNS, lane, out.as_mut_ptr());

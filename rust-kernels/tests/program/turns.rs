@@ -1,4 +1,4 @@
-//! Several models of one process that share their threads.
+//! Tests several models of one process that share their threads.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
@@ -6,7 +6,7 @@ use compy::simd::Isa;
 const THREADS: usize = 3;
 const ROUNDS: usize = 40;
 
-/// The answers to all steps, for several rounds.
+/// Returns the answers to all steps, for several rounds.
 fn answers(model: &Model) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for _ in 0..ROUNDS {
