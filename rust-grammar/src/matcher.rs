@@ -25,7 +25,7 @@ pub struct Matcher {
     shared: Option<Shared>,
 }
 
-/// State of a matcher that shares its lexer.
+/// Additional state of a matcher that shares its lexer with other answers.
 struct Shared {
     lexer: Arc<Lexer>,
     grammar: Arc<Grammar>,
@@ -42,7 +42,7 @@ enum Asked {
 /// The clock is checked each time the parser has added this number of items.
 const ITEMS: usize = 256;
 
-/// Text that must follow, and the context that is needed to split it into tokens.
+/// Forced text: text that must follow in the answer, and the context that is needed to split it into tokens.
 #[derive(Default)]
 pub struct Forced {
     /// The forced text as UTF-8. A token that is not text appears as the byte 0xFF, then `[id]`.
@@ -50,7 +50,7 @@ pub struct Forced {
     /// Distances in bytes from the text's end. At each of these places a token may begin that is longer than the rest
     /// of the text.
     pub crossings: Vec<u32>,
-    /// One bit for each byte that may follow the text.
+    /// Set of the bytes that may follow the text: one bit for each of 256 bytes.
     pub next: [u8; 32],
 }
 
@@ -117,7 +117,7 @@ impl Matcher {
             && (self.ended || matches!(self.parser.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence))
     }
 
-    /// Whether the answer may end here.
+    /// Whether the grammar allows the answer to end here.
     pub fn may_end(&mut self) -> bool {
         if self.failed || self.complete() {
             return !self.failed;
@@ -149,7 +149,7 @@ impl Matcher {
         looked.unwrap_or((false, Some(Forced::default())))
     }
 
-    /// Takes a token. Returns false, without a change, if the token is not allowed here.
+    /// Appends a token to the answer. Returns false and changes nothing if the token is not allowed here.
     pub fn consume(&mut self, token: TokenId) -> bool {
         self.failed |= self.too_much.is_some();
         if self.failed || self.ended || token as usize >= self.vocabulary.size {
@@ -234,7 +234,7 @@ impl Matcher {
         mask[token as usize / 8] >> (token % 8) & 1 == 1
     }
 
-    /// Sets one bit in `mask` for each token that may follow. `mask` must be zero before.
+    /// Sets the bit in `mask` of each token that may follow. All bits must be zero before.
     pub fn mask(&mut self, mask: &mut [u8]) {
         if self.failed || self.ended {
             return;
@@ -332,7 +332,7 @@ impl Matcher {
         }
     }
 
-    /// Whether the lexer exceeded a limit, or a call that holds it has panicked.
+    /// Whether the lexer exceeded a limit, or a call panicked while it had locked the lexer.
     fn lexer_failed(&self) -> bool {
         let error = guarded(|| Ok(self.parser.parser.get_error()));
         matches!(error, Ok(Some(ParserError::LexerError(_))) | Err(_))

@@ -11,7 +11,7 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has allocated minus the bytes that it has freed.
+/// Returns the bytes that this thread has allocated minus the bytes that it has freed.
 pub fn held() -> isize {
     HELD.get()
 }

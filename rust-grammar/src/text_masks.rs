@@ -76,7 +76,7 @@ pub struct TextTokens {
     up_to: Vec<SimpleVob>,
     /// Plain tokens of more than `MOST` characters.
     longer: TokTrie,
-    /// Tokens that are not plain.
+    /// All tokens that are not plain.
     others: TokTrie,
     /// Tokens in `others` whose `first_other` is a quote.
     quotes: TokTrie,
@@ -124,7 +124,7 @@ enum Next {
     Mixed,
 }
 
-/// The ASCII characters that a lexer state allows.
+/// The ASCII characters that a lexer state allows: plain characters, control characters and the quote.
 #[derive(Clone, Copy)]
 struct Ascii {
     /// The lexer state after a plain character.
@@ -133,7 +133,7 @@ struct Ascii {
     no_quote: bool,
 }
 
-/// Which of the tokens that are not plain must be tried one by one. The lexer rejects the others.
+/// The tokens that are not plain and must be tried one by one. The lexer rejects the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     /// All tokens except those whose `first_other` is a control character or a quote.

@@ -1,4 +1,5 @@
-//! A model's tokens for llguidance: a trie of their bytes, and slices of it with precomputed masks.
+//! The vocabulary of a model in the form that llguidance needs: a trie of the tokens' bytes, and slices of the trie
+//! with precomputed masks.
 use crate::text_masks::{TextMasks, TextTokens, slices};
 use anyhow::{Result, bail, ensure};
 use llguidance::{ParserFactory, TokenParser};

@@ -1,4 +1,4 @@
-//! Elapsed time. WebAssembly has no clock, so its host provides one.
+//! Measures elapsed time. WebAssembly has no clock, so there the host provides one.
 #[cfg(not(target_arch = "wasm32"))]
 pub use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! Sixteen-bit floats and eight-bit exponents in plain Rust: the reference for the vector conversions.
+//! Converts 16-bit floats, 8-bit exponents and 8-bit floats in plain Rust. Vector conversions are tested against this
+//! code.
 
 /// Converts an IEEE binary16 number to f32, exactly.
 #[inline]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 /// A token mask: one bit per token, set if the token is allowed.
 pub type Mask = Arc<[u32]>;
 
-/// The masks of the current step.
+/// The token masks of the current step, which arrive while it runs.
 #[derive(Default)]
 pub struct Masks {
     board: Mutex<Board>,

@@ -97,7 +97,7 @@ unsafe impl Send for SendJob {}
 /// Panic payload that takes a thread out of a job because another thread has panicked.
 struct Poisoned;
 
-/// What a job knows about the thread that runs it: the thread's index and its pool.
+/// A thread as its job sees it: the thread's index and its pool.
 pub struct Worker<'a> {
     pub index: usize,
     shared: &'a Shared,

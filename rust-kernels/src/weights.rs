@@ -31,7 +31,7 @@ pub struct Source {
     pub offset: u64,
 }
 
-/// A packed matrix.
+/// A matrix that is packed into panels.
 pub struct Matrix {
     pub format: &'static Format,
     pub columns: usize,
@@ -49,7 +49,7 @@ pub enum Tensor {
     Vector(Vec<f32>),
 }
 
-/// All tensors of a model, by index, and the memory of their panels.
+/// All tensors of a model by index, and the memory for the panels of matrices.
 pub struct Weights {
     tensors: Vec<Option<Tensor>>,
     arena: Region,
@@ -230,7 +230,7 @@ impl Weights {
     }
 }
 
-/// Reads and packs a matrix's rows.
+/// Reads rows of a matrix and packs them into panels.
 struct Reader<'a> {
     bytes: &'a dyn Bytes,
     s: &'a Source,
@@ -283,7 +283,7 @@ pub fn packed_bytes(s: &Source, isa: Isa) -> Result<usize> {
     Ok(Shape::new(s, layout, isa.lanes())?.bytes)
 }
 
-/// Sizes of a tensor in bytes.
+/// Sizes of a tensor, all in bytes.
 struct Shape {
     /// Sizes in the file: of a row, of a panel's rows, and of the tensor.
     row_source: usize,

@@ -1,4 +1,4 @@
-//! A running step: what ops need to find their operands.
+//! A running step. Ops find their operands through it.
 use super::Executor;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::norm::Outputs;
@@ -77,7 +77,8 @@ impl Run<'_> {
         QuantRows { tile, ..self.quant_rows(index) }
     }
 
-    /// Quantized rows with one row per tile. A caller that knows the row count sets the tile.
+    /// Returns the quantized rows of a buffer with one row per tile. A caller that knows the number of rows sets the
+    /// tile.
     pub fn quant_rows(&self, index: usize) -> QuantRows {
         let columns = self.p.buffers[index].columns;
         QuantRows { base: self.base(index), columns, tile: 1, paired: self.isa.row_pairs() }
@@ -97,7 +98,7 @@ impl Run<'_> {
         }
     }
 
-    // `Program::decode` checked the program against the weights.
+    // Finds matrix `index`. It exists, because `Program::decode` checked the program against the weights.
     pub fn matrix(&self, index: usize) -> &Matrix {
         self.weights.matrix(index).expect("checked at decode")
     }

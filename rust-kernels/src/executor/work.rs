@@ -1,4 +1,4 @@
-//! A thread's share of an op.
+//! A thread's share of the work of an op.
 use crate::pool::Items;
 use std::sync::atomic::AtomicUsize;
 
@@ -11,8 +11,8 @@ pub struct Work<'a> {
     /// The op's shared counter of items that threads have taken.
     pub(super) next: &'a AtomicUsize,
     pub threads: usize,
-    /// Scratch memory of as many floats as the op's `scratch` returns, aligned to a cache line. Its contents are
-    /// undefined.
+    /// Scratch memory, aligned to a cache line. It has the number of floats that the op's `scratch` returns. Its
+    /// contents are undefined.
     pub scratch: *mut f32,
 }
 

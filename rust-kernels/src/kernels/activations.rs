@@ -1,4 +1,4 @@
-//! Activations of feed-forward layers, of the short convolution and of gates.
+//! Activation functions of feed-forward layers, of the short convolution and of gates.
 use crate::bail;
 use crate::error::Result;
 use crate::simd::{Simd, exp};
@@ -33,13 +33,13 @@ impl Activation {
     }
 }
 
-/// x / (1 + e^-x).
+/// The activation SiLU: x / (1 + e^-x).
 #[inline(always)]
 pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
     gated(s, x, s.sub(s.splat(0.0), x))
 }
 
-/// x * sigmoid(-z) = x / (1 + e^z).
+/// Multiplies x by a sigmoid: x * sigmoid(-z) = x / (1 + e^z).
 #[inline(always)]
 fn gated<S: Simd>(s: S, x: S::F, z: S::F) -> S::F {
     s.div(x, s.add(s.splat(1.0), exp(s, z)))

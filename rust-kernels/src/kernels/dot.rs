@@ -1,4 +1,4 @@
-//! Dot products of floats.
+//! The dot product of two vectors of floats.
 use crate::simd::{Kernel, Simd};
 
 /// Returns the dot product of `a` and `b`: the sum of a[i] * b[i].

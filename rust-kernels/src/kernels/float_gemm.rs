@@ -77,8 +77,8 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
                 // SAFETY: the panels from p on and the rows are within `args`; no other call uses `unit` and `sums`.
                 p += unsafe {
                     match (panels - p, rows.len() < WIDE_TOKENS) {
-                        // If a vector takes two registers, the sums of several tokens and panels do not fit in
-                        // registers.
+                        // If a vector takes two registers, several tokens are multiplied by one panel at a time. The
+                        // sums of several tokens and panels would not fit in registers.
                         (THIN_PANELS.., true) if !S::HALVES || rows.len() < FULL_FROM => {
                             thin::<S, F, THIN_PANELS>(s, args, x, p, &rows)
                         }

@@ -18,7 +18,7 @@ use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// What a matrix product does with its sums.
+/// The last step of a matrix product, which writes the sums to the output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     Store,
@@ -32,16 +32,16 @@ pub struct Gemm {
     /// Address of the first panel to compute.
     pub panels: *const u8,
     pub panel_bytes: usize,
-    /// Rows of W to compute; the last panel may be partial.
+    /// Number of rows of W to compute. The last panel may be partial.
     pub rows: usize,
     pub columns: usize,
-    /// Rows of x to compute. `from` is a multiple of x's tile.
+    /// The rows of x to compute are from..to. `from` is a multiple of the rows in a tile of x.
     pub from: usize,
     pub to: usize,
     /// Output: [to - from][ldo] floats, from row `from` of x and the first row of W on.
     pub out: *mut f32,
     pub ldo: usize,
-    /// One float per row of W, or null.
+    /// The bias, one float per row of W; null if there is none.
     pub bias: *const f32,
     pub epilogue: Epilogue,
 }
@@ -128,7 +128,7 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
     }
 }
 
-/// `BlockGemm` for one or two tokens on cores with high memory latency.
+/// Kernel that computes `BlockGemm` for one or two tokens on cores with high memory latency.
 #[cfg(target_arch = "x86_64")]
 struct FarGemm<'a, F>(BlockGemm<'a, F>);
 

@@ -16,7 +16,7 @@ pub const MOST: f32 = 32_766.0;
 pub const MOST_WEIGHTS: f32 = 65_500.0;
 /// Size of a pair of 16-bit codes in bytes.
 pub const PAIR: usize = 4;
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
 /// Returns the index in a vector of code `j` (0 or 1) of a lane. `together` is `Simd::PAIRS_TOGETHER`.

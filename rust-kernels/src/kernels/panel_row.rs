@@ -15,7 +15,7 @@ pub struct PanelRow<F> {
     pub format: PhantomData<F>,
 }
 
-/// `PanelRow` for a block format.
+/// Kernel that runs `PanelRow` for a block format.
 pub struct BlockRow<F>(pub PanelRow<F>);
 
 impl<F: BlockFormat> Kernel for BlockRow<F> {
@@ -27,7 +27,7 @@ impl<F: BlockFormat> Kernel for BlockRow<F> {
     }
 }
 
-/// `PanelRow` for a float format.
+/// Kernel that runs `PanelRow` for a float format.
 pub struct FloatRow<F>(pub PanelRow<F>);
 
 impl<F: FloatFormat> Kernel for FloatRow<F> {

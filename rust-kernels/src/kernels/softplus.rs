@@ -1,4 +1,4 @@
-//! ln(1 + e^x), which turns any number into a positive step size.
+//! The function softplus, ln(1 + e^x), which turns any number into a positive step size.
 use crate::simd::{Simd, exp};
 
 /// Returns ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|), within about 4 units in the last place.
@@ -6,7 +6,7 @@ use crate::simd::{Simd, exp};
 pub fn softplus<S: Simd>(s: S, x: S::F) -> S::F {
     let zero = s.splat(0.0);
     let e = exp(s, s.sub(zero, s.abs(x)));
-    // ln(1 + e) = 2 artanh(w) with w = e / (2 + e) <= 1/3. The error of its series up to w^17 is below 1e-9.
+    // With w = e / (2 + e) <= 1/3, ln(1 + e) = 2 artanh(w). The error of artanh's series up to w^17 is below 1e-9.
     let w = s.div(e, s.add(s.splat(2.0), e));
     let square = s.mul(w, w);
     let mut sum = s.splat(1.0 / 17.0);

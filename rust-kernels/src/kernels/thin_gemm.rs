@@ -66,7 +66,7 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR
     rows.len().min(G * N)
 }
 
-/// The sums of G groups of N rows of x.
+/// The sums in a register tile: one vector for each row of x, in G groups of N rows.
 type TileSums<S, const G: usize, const N: usize> = [[<S as Simd>::F; N]; G];
 
 /// Multiplies LANES rows of W by G groups of N rows of x in a register tile. Returns the sums of both halves of the
@@ -159,7 +159,8 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         let codes = F::codes(s, unit, blocks, b);
         let w = Factors::new::<F>(s, unit, blocks, b, part);
         add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, Ahead::NOTHING, &mut acc[0]);
-        // The sums of both groups do not fit in the registers at the same time.
+        // This fence keeps the compiler from computing both groups at once, because their sums do not fit in registers
+        // together.
         compiler_fence(Ordering::SeqCst);
         ahead(1).prefetch::<S, 1>(s, 0, 1);
         add_group::<S, F, N>(s, &codes, &w, [part, N], tokens, Ahead::NOTHING, &mut acc[1]);

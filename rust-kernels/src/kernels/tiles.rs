@@ -29,7 +29,7 @@ fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     }
 }
 
-/// A matrix's panels, grouped into tiles. The last tile may be short.
+/// The panels of a matrix, grouped into tiles. The last tile may have fewer panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiles {
     pub panels: usize,
@@ -79,8 +79,8 @@ pub fn cut_rows(m: usize, cut: usize, cuts: usize) -> Range<usize> {
     (cut * rows).min(m)..((cut + 1) * rows).min(m)
 }
 
-/// Returns the number of rows to which a run of two matrices' rows must round up: whole blocks of the result and whole
-/// tiles of both matrices.
+/// Returns the unit in which the rows of two matrices are distributed among threads. It is a multiple of a block of the
+/// result and of both matrices' tiles. If there are too few rows for all threads, it is one block.
 pub fn whole_blocks(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
     let step =
         matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(isa, format, m) * isa.lanes()));

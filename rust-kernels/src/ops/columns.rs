@@ -9,7 +9,7 @@ use crate::simd::{Kernel, Simd};
 
 pub struct Columns {
     x: usize,
-    /// The first column that is copied.
+    /// The first column of x that is copied.
     first: usize,
     columns: usize,
     out: Out,

@@ -111,7 +111,7 @@ pub struct DeltaHead<'a> {
     pub q: *const f32,
     pub k: *const f32,
     pub v: *const f32,
-    /// Floats between tokens in q, k and v.
+    /// Number of floats from one token to the next in q, k and v.
     pub stride: usize,
     /// Gate of the results, which are multiplied by silu(gate).
     pub gate: *const f32,
@@ -131,7 +131,7 @@ pub struct DeltaHead<'a> {
     pub state: *mut f32,
     pub dim: usize,
     pub tokens: usize,
-    /// Results go to columns `column..column + dim` of rows `row..row + tokens`.
+    /// The outputs. The results go to their columns `column..column + dim` of rows `row..row + tokens`.
     pub out: &'a Outputs,
     pub row: usize,
     pub column: usize,

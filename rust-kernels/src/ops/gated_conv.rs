@@ -96,7 +96,7 @@ pub struct GatedConvBlock<'a> {
     /// gate behind, input.
     pub x: *const f32,
     pub width: usize,
-    /// Floats between two tokens.
+    /// Number of floats from one token to the next in x.
     pub stride: usize,
     pub tokens: usize,
     /// Convolution weights, [taps][count], oldest input first.
@@ -107,7 +107,7 @@ pub struct GatedConvBlock<'a> {
     pub state: *mut f32,
     pub count: usize,
     pub out: &'a Outputs,
-    /// The first token's row and the first channel's column in the outputs.
+    /// Where the results go in the outputs: the row of the first token, and the column of the first channel.
     pub row: usize,
     pub column: usize,
     /// Scratch memory of `count` floats.

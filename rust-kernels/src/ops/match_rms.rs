@@ -14,7 +14,7 @@ const MOST: usize = 16;
 pub struct MatchRms {
     like: usize,
     xs: Vec<usize>,
-    /// Lower bound of a row's root mean square.
+    /// Lower bound of the root mean square by which a row is divided.
     least: f32,
     mean: Option<usize>,
     columns: usize,

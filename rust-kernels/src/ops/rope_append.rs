@@ -143,7 +143,7 @@ impl Op for RopeAppend {
     }
 }
 
-/// How heads are normalized and rotated.
+/// Settings for the norm and the rotation (RoPE) of heads.
 #[derive(Clone, Copy)]
 pub struct RopeShape {
     pub head_dim: usize,

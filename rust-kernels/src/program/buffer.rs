@@ -21,11 +21,11 @@ pub enum Kind {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rows {
-    /// One row for each token of the step.
+    /// The buffer has one row for each token of the step.
     Step,
-    /// One row for each row with logits.
+    /// The buffer has one row for each row of the step that returns logits.
     Logits,
-    /// One row for each pooled sequence.
+    /// The buffer has one row for each pooled sequence.
     Pools,
     /// One row for each expert that a token of the step has chosen, grouped by expert.
     Chosen(Choice),

@@ -1,4 +1,4 @@
-//! The shape of the KV cache, and of the heads that read it.
+//! The shape of the KV cache, and of the attention heads that read it.
 use super::MOST_HEADS;
 use crate::bail;
 use crate::error::Result;

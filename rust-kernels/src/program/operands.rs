@@ -8,7 +8,7 @@ use crate::kernels::kv::MAX_ROWS;
 use crate::weights::Weights;
 use crate::words::{NONE, Words};
 
-/// What an op is decoded from: its words, the buffers of the plan so far, and the weights.
+/// The inputs for decoding an op: its words, the buffers of the plan so far, and the weights.
 pub struct Operands<'a, 'w> {
     pub words: &'a mut Words<'w>,
     pub program: &'a Program,

@@ -13,7 +13,7 @@ pub struct Ahead {
     /// Indices of the first line, and of the line after the last.
     from: usize,
     to: usize,
-    /// Whether to prefetch into the second-level cache only.
+    /// Whether to prefetch only into the second-level cache.
     l2: bool,
 }
 

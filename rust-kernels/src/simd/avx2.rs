@@ -1,4 +1,4 @@
-//! AVX2 with FMA and F16C: eight lanes. Uses `vpdpbusd` if the CPU has AVX-VNNI.
+//! Vectors for AVX2 with FMA and F16C: eight lanes. They use `vpdpbusd` if the CPU has AVX-VNNI.
 use super::avx2_bytes::{MAGNITUDES, four};
 use super::{Ahead, Pace, Simd, x86};
 use std::arch::x86_64::*;

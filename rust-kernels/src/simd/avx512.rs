@@ -1,4 +1,4 @@
-//! AVX-512 (F, BW, VL, DQ): sixteen lanes. Uses `vpdpbusd` if the CPU has VNNI.
+//! Vectors for AVX-512 (F, BW, VL, DQ): sixteen lanes. They use `vpdpbusd` if the CPU has VNNI.
 use super::{Ahead, Simd, x86};
 use std::arch::x86_64::*;
 

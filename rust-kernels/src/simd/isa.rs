@@ -33,8 +33,8 @@ macro_rules! tokens {
     ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
         $($(#[$cfg])*
         impl $token {
-            /// Whether the library contains code for this set. With `this-cpu` it contains the set that build.rs
-            /// chose, and scalar.
+            /// Whether the library contains code for this instruction set. With the feature `this-cpu` it only contains
+            /// code for the set that build.rs chose, and scalar code.
             const COMPILED: bool = cfg!(any(not(feature = "this-cpu"), isa = $name));
 
             /// Returns None if the CPU lacks an instruction or the library lacks the set's code.

@@ -48,7 +48,7 @@ pub trait Kernel {
     unsafe fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-/// Repeats an expression for the constants 0..16.
+/// Expands to an expression for each of the constants 0..16.
 #[macro_export]
 macro_rules! unroll16 {
     ($i:ident => $body:expr) => {
@@ -124,7 +124,7 @@ pub trait Simd: Copy + 'static {
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     fn abs(self, a: Self::F) -> Self::F;
-    /// Rounds to the nearest integer, ties to even.
+    /// Rounds each lane to the nearest integer, ties to even.
     fn round(self, a: Self::F) -> Self::F;
     /// Computes 2^n for integral n in -126..=127.
     fn pow2(self, n: Self::F) -> Self::F;
@@ -133,7 +133,7 @@ pub trait Simd: Copy + 'static {
     fn sum(self, a: Self::F) -> f32;
     fn largest(self, a: Self::F) -> f32;
 
-    /// Loads LANES half floats.
+    /// Loads LANES half floats and converts them to f32.
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
     unsafe fn store_f16(self, p: *mut u16, v: Self::F);
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
@@ -370,12 +370,12 @@ pub trait RowPairs: Simd {
     /// Rearranges codes for `dot_pairs`. `a` has columns 4g..4g+4 of four rows of W, `b` the next four columns. Returns
     /// two pairs of rows.
     fn pair_codes(self, a: Self::B, b: Self::B) -> [Self::B; 2];
-    /// Repeats one number per row of W in the layout of the sums of both pairs of rows.
+    /// Takes one number per row of W and repeats each, in the layout of the sums of both pairs of rows.
     fn repeat_rows(self, a: Self::F) -> [Self::F; 2];
-    /// Loads one number per row of x, two at `p`, in the layout of the sums.
+    /// Loads two numbers at `p`, one for each row of x, into the layout of the sums.
     unsafe fn load_pair(self, p: *const f32) -> Self::F;
     unsafe fn load_pair_i(self, p: *const i32) -> Self::I;
-    /// Sorts the sums of both pairs of rows of W by row of x. Every lane of a result is a row of W.
+    /// Rearranges the sums of both pairs of rows of W: one vector for each row of x, in which each lane is a row of W.
     fn rows_of_x(self, sums: [Self::F; 2]) -> [Self::F; 2];
     /// Computes acc + the sums over eight columns of code * x, for codes as in `dot16`.
     fn dot_pairs(self, acc: Self::I, w: Self::B, x: Self::B) -> Self::I;

@@ -1,9 +1,9 @@
 //! WebAssembly with relaxed SIMD: eight lanes in two registers of four (`wasm_half`).
 //!
-//! Relaxed instructions may differ between CPUs if operands leave a common range. Here they do not differ, because one
-//! side of a dot product has 7 bits, indices and conversions are in range, and selections are by whole bytes. The
-//! exception is `fma`: it rounds once on CPUs with such an instruction and twice on others. On one machine its result
-//! is always the same.
+//! Relaxed instructions may differ between CPUs if operands leave a common range. Here they do not differ: one side of
+//! a dot product has 7 bits, indices and conversions are in range, and selections are by whole bytes. The exception is
+//! `fma`: it rounds once on CPUs with such an instruction and twice on others. On one machine its result is always the
+//! same.
 use super::wasm_half::{BIAS_OF_BYTES, Half, widen_bits};
 use super::{BIAS, Simd};
 use std::arch::wasm32::*;

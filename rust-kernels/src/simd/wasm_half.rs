@@ -1,15 +1,15 @@
-//! The low or the high half of WebAssembly's vectors: four lanes, one register. The memory layout is that of all
-//! eight lanes.
+//! Vectors for the low or the high half of WebAssembly's eight lanes: four lanes in one register. Data in memory has
+//! the layout of all eight lanes.
 use super::wasm::{Constants, Wasm};
 use super::{Ahead, Simd};
 use crate::half::f32_to_f16;
 use crate::kernels::gemm::opaque;
 use std::arch::wasm32::*;
 
-/// Lanes of a half.
+/// Number of lanes of a half.
 const N: usize = 4;
 
-/// The offset that products with unsigned 8-bit codes leave on each code in the result.
+/// `dot16_unsigned` does not subtract the offset of 8-bit codes. Its result has this offset for each code.
 pub const BIAS_OF_BYTES: i32 = 128;
 
 /// Token for half of WebAssembly's vectors. H: 0 for the low half, 1 for the high half.
@@ -51,7 +51,7 @@ fn sum4(p: [v128; 4]) -> v128 {
     i16x8_add(i16x8_add(p[0], p[1]), i16x8_add(p[2], p[3]))
 }
 
-/// Broadcasts each lane's four bytes to all lanes.
+/// Returns four vectors: vector g has the four bytes of lane g in all lanes.
 #[inline(always)]
 fn columns(x: v128) -> [v128; 4] {
     [

@@ -1,4 +1,4 @@
-//! Macros that generate the short methods of `Simd`.
+//! Macros that generate the short methods of `Simd` from lists.
 
 /// Defines inlined methods that are one expression of intrinsics, in lines such as
 /// `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a, b);`.

@@ -297,7 +297,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
     let stride = q[0].len();
     let queries = b.q.copy(&q.concat()).as_ptr();
     let out = b.out.tail::<f32>(q.len() * dim).as_mut_ptr();
-    // SAFETY: both have a row for each query.
+    // SAFETY: queries and results have a row for each query.
     let (queries, results): (Vec<_>, Vec<_>) =
         unsafe { (0..q.len()).map(|r| (queries.add(r * stride), out.add(r * dim))).unzip() };
     let args = AttentionTile {

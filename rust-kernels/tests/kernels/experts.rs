@@ -22,7 +22,7 @@ struct Case<'a> {
 /// Runs the kernel. Returns the numbers of the experts that a row chose, and their weights.
 fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarded; 5]) -> (Vec<usize>, Vec<f32>) {
     let experts = case.logits.len();
-    // Rows of buffers are padded to whole vectors.
+    // In the engine, rows of buffers are padded to whole vectors, and so are these.
     let row = logits.tail(experts.next_multiple_of(16));
     row[..experts].copy_from_slice(case.logits);
     row[experts..].fill(f32::NAN);
@@ -141,7 +141,7 @@ fn route_prefers_lower_numbers_among_ties_and_spreads_nan() {
             assert_eq!(numbers, [0, 1, 2]);
             weights.iter().for_each(|w| assert_near(*w, third, ROUNDING, || "equals".into()));
             assert_eq!(chosen(&[1.0, 2.0, 1.0, 2.0, 1.0], sigmoid, &mut memory).0, [0, 1, 3]);
-            // A row of NaN chooses existing experts, with NaN weights.
+            // A row with NaN logits chooses experts that exist, with NaN weights.
             let (numbers, weights) = chosen(&[f32::NAN, 0.0, f32::NAN, f32::NAN], sigmoid, &mut memory);
             assert_eq!(numbers, [0, 1, 2]);
             assert!(weights.iter().all(|w| w.is_nan()));
@@ -168,7 +168,7 @@ fn route_prefers_lower_numbers_among_ties_and_spreads_nan() {
             .for_each(|(w, exact)| assert_near(*w, exact, 4.0 * ROUNDING, || "biased".into()));
         let spoilt = Case { logits: &[0.0, f32::NAN, 0.0, 0.0, 0.0], ..case };
         assert!(route(k, &spoilt, &mut memory).1.iter().all(|w| w.is_nan()));
-        // Scores that all round to 0 are not divided by their sum.
+        // If all scores round to 0, they are not divided by their sum.
         let (_, weights) = chosen(&[-200.0; 5], true, &mut memory);
         assert!(weights.iter().all(|w| (0.0..1e-30).contains(w)), "{weights:?}");
         let (_, weights) = chosen(&[-3e38, 3e38, 0.0], false, &mut memory);
@@ -197,13 +197,13 @@ fn route_chooses_among_the_best_groups() {
             // group.
             assert_eq!(chosen(&[0.5; 12], [3, 2], sigmoid, &[], 5).0, [0, 1, 2, 3, 4]);
             assert_eq!(chosen(&[0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [3, 1], sigmoid, &[], 2).0, [2, 3]);
-            // Choosing all groups equals having no groups.
+            // If all groups are chosen, the result is the same as without groups.
             assert_eq!(chosen(&logits, [4, 4], sigmoid, &[], 3).0, chosen(&logits, [1, 1], sigmoid, &[], 3).0);
             // A bias also affects the choice of groups, but not the weights.
             let (numbers, weights) = chosen(&[0.5; 4], [2, 1], sigmoid, &[-1.0, 0.0, -0.25, -0.25], 2);
             assert_eq!(numbers, [2, 3]);
             assert_eq!(weights, [1.25, 1.25]);
-            // A row with NaN chooses existing experts.
+            // A row with NaN logits chooses experts that exist, also with groups.
             let (numbers, weights) = chosen(&[f32::NAN, 0.0, 1.0, f32::NAN, 2.0, 0.0], [3, 1], sigmoid, &[], 2);
             assert!(numbers[0] < numbers[1] && numbers[1] < 6);
             assert!(weights.iter().all(|w| w.is_nan()));

@@ -16,7 +16,7 @@ struct Conv {
     stride: usize,
     tokens: usize,
     taps: usize,
-    /// Three parts per row: gate before, gate behind, input.
+    /// The input rows, each with three parts: gate before, gate behind, input.
     x: Vec<f32>,
     weights: Vec<f32>,
     state: Vec<f32>,

@@ -12,7 +12,7 @@ use compy::simd::Isa;
 const MOST_TOKENS: usize = 64;
 const MOST_ROWS: usize = 70;
 
-/// Buffers that end at guard pages, one per operand.
+/// Memory for each operand, which ends at a guard page.
 struct Buffers {
     panels: Guarded,
     x: Guarded,

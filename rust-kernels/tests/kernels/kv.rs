@@ -32,7 +32,7 @@ fn append<'a>(
     [keys, values]
 }
 
-/// Checks that the block is 0xff except for `wanted`, pairs of an index and its byte.
+/// Checks that every byte of the block is 0xff, except for the pairs of index and byte in `wanted`.
 #[track_caller]
 fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: impl Fn() -> String) {
     let mut want = vec![0xff; found.len()];

@@ -8,7 +8,7 @@ use compy::ops::grouped_norm::NormGroup;
 use compy::ops::mamba2::{MambaHead, state_len, tile_vectors};
 use compy::simd::{Isa, Kernel, Simd};
 
-/// One head: rows of gate, x, B, C and step, and the initial state.
+/// One Mamba2 head: rows of gate, x, B, C and step, and the initial state.
 struct Head {
     dim: usize,
     size: usize,

@@ -25,7 +25,7 @@ impl Buffers {
     }
 }
 
-/// Which outputs of an op a case asks for.
+/// The outputs of an op that a case asks for.
 #[derive(Clone, Copy, PartialEq)]
 enum Wanted {
     Float,

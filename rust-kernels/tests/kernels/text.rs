@@ -69,7 +69,7 @@ struct Text {
     group: usize,
     dim: usize,
     reach: usize,
-    /// Whether products use 16-bit integers.
+    /// Whether attention's products use 16-bit integers instead of floats.
     rounds: bool,
     scale: f32,
     /// Number of floats between two heads of a query.

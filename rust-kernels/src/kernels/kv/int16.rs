@@ -18,8 +18,8 @@ use std::ops::Range;
 const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 /// Number of query rows whose codes alternate: [row / GROUP][head_dim / 2][GROUP][2].
 const GROUP: usize = 8;
-/// Up to this number of rows, values are read block by block, and the next block is prefetched meanwhile. With more
-/// rows, each vector of dimensions goes through all blocks, which keeps its sums in registers.
+/// Up to this number of query rows, values are read block by block, and the next block is prefetched meanwhile. With
+/// more rows, each vector of dimensions is computed for all blocks at once, so that its sums stay in registers.
 const FEW: usize = 8;
 
 /// Returns the index of code d of the key in `slot` of its block. `together` is `Simd::PAIRS_TOGETHER`.

@@ -108,7 +108,7 @@ impl Appenders {
     }
 }
 
-/// The query rows that attend together.
+/// The query rows that attend together, and their scratch memory.
 pub struct Queries<'a> {
     /// Addresses of the query rows; each has head_dim floats.
     pub q: &'a [*const f32],

@@ -11,7 +11,8 @@ pub struct Penalties<'a> {
     pub counts: &'a [i32],
 }
 
-/// Applies penalties and bias. `raw` receives the original (token, logit) of each changed token, sorted by token.
+/// Applies penalties and bias to a row's logits. `raw` receives the original (token, logit) of each changed token,
+/// sorted by token.
 pub fn adjust(row: &mut Row, penalties: &Penalties, bias: (&[i32], &[f32]), raw: &mut Vec<(i32, f32)>) {
     raw.clear();
     let touched = penalties.tokens.iter().chain(bias.0);

@@ -2,7 +2,8 @@
 use crate::kernels::activations::{Function, Tanh};
 use crate::simd::{Kernel, Simd};
 
-/// Multiplies logits by `scale`, then applies softcap * tanh(x / softcap) unless `softcap` is 0.
+/// The model's transform of its logits: multiplies by `scale`, then applies softcap * tanh(x / softcap) unless
+/// `softcap` is 0.
 #[derive(Clone, Copy)]
 pub struct LogitTransform {
     pub scale: f32,

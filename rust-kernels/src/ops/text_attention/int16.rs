@@ -18,8 +18,9 @@ const GROUP: usize = 8;
 /// - values: [CHUNK / 2][dim][2 positions]
 pub struct Int16;
 
-/// Statistics that determine the scale of a row's weight codes. A weight counts times its value's scale. There are the
-/// largest weight, the largest sum of SUMMED weights, the current such sum, and the sum of all.
+/// Statistics that determine the scale of a row's weight codes. A weight counts times its value's scale. The fields are
+/// the largest weight, the largest sum of SUMMED weights, the sum of the current SUMMED weights, and the sum of all
+/// earlier ones.
 #[derive(Clone, Copy)]
 pub struct Measure<F> {
     top: F,

@@ -37,7 +37,7 @@ pub struct TextAttention {
     scale: f32,
     /// Number of positions to which a row attends on each side; usize::MAX means all.
     reach: usize,
-    /// Whether products use 16-bit integers instead of floats.
+    /// Whether attention's products use 16-bit integers instead of floats.
     rounds: bool,
     /// ALiBi slopes: each head's scores decrease by its slope per token of distance. May be empty.
     slopes: Vec<f32>,

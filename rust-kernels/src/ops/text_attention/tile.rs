@@ -27,7 +27,8 @@ const UNSEEN: f32 = -1e38;
 
 /// Operands of one call: some rows of a text, for the query heads that share a KV head.
 pub struct TextTile<'a> {
-    /// Row 0 of the text in each buffer, at the first of these heads.
+    /// The text's rows in the buffers of queries, results, keys and values. Each starts at row 0 of the text and at the
+    /// first of these heads.
     pub q: FloatRows,
     pub out: FloatRows,
     pub keys: FloatRows,
@@ -42,9 +43,9 @@ pub struct TextTile<'a> {
     pub scale: f32,
     /// Number of positions to which a row attends on each side; usize::MAX means all.
     pub reach: usize,
-    /// Whether products use 16-bit integers instead of floats.
+    /// Whether attention's products use 16-bit integers instead of floats.
     pub rounds: bool,
-    /// Floats between two of these heads in a token's query.
+    /// Number of floats from one of these heads to the next in a token's query.
     pub step: usize,
     /// ALiBi slopes of these heads: scores decrease by the slope per token of distance. May be empty.
     pub slopes: &'a [f32],
@@ -138,7 +139,7 @@ impl Parts {
 /// State of TILE query rows, which is kept from chunk to chunk.
 #[derive(Clone, Copy)]
 pub struct Rows {
-    /// Queries: TILE times `dim` floats, or integers with scales.
+    /// The queries: TILE times `dim` floats, or integers with scales.
     pub q: *mut f32,
     pub query_scales: *mut f32,
     /// Sums of weighted values, [dim][TILE].
@@ -268,7 +269,7 @@ unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     }
 }
 
-/// How a chunk's scores are adjusted: for positions out of reach, and by ALiBi slopes.
+/// Adjustments of a chunk's scores: positions out of reach and ALiBi slopes.
 #[derive(Clone, Copy)]
 struct Adjustments {
     /// First position of the chunk.

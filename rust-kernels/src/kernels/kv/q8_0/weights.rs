@@ -8,7 +8,7 @@ use crate::simd::Simd;
 pub(super) struct Weights {
     /// Codes of the weights: [row][plane][KV_BLOCK].
     pub codes: *mut i8,
-    /// One scale per row.
+    /// The scales of the weights' codes, one per row.
     pub scales: *mut f32,
 }
 
