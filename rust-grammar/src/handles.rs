@@ -1,5 +1,5 @@
-//! Objects that Deno refers to by number. A number that is stale or refers to another kind of object is an error; it
-//! is never used as a pointer.
+//! Keeps the objects to which Deno refers by handle, which is a number. A handle that is stale or belongs to another
+//! kind of object is an error. It is never used as a pointer.
 use crate::{Grammar, Matcher, Vocabulary};
 use anyhow::{Result, bail};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,7 +10,7 @@ pub enum Object {
     Vocabulary(Arc<Vocabulary>),
     Grammar(Arc<Grammar>),
     Matcher(Arc<Mutex<Matcher>>),
-    /// A compiler that takes too long.
+    /// The thread of a compilation that exceeded its time limit and still runs.
     Overdue(Arc<JoinHandle<()>>),
 }
 

@@ -27,7 +27,7 @@ fn handle(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// A token for each byte, an end token, and a token that is not text.
+/// Returns a vocabulary with a token for each byte, an end token, and a token that is not text.
 fn vocabulary() -> u64 {
     let mut message = words(&[TOKENS as u32, 1, END]);
     message.extend((0..TOKENS).flat_map(|token| u32::from(token < 256).to_le_bytes()));
@@ -57,19 +57,19 @@ fn mask(matchers: &[u64]) -> Vec<Vec<u32>> {
     let input: Vec<u8> = matchers.iter().flat_map(|m| m.to_le_bytes()).collect();
     let row = TOKENS.div_ceil(32) * 4;
     let mut output = vec![0; row * matchers.len()];
-    // SAFETY: as in `call`.
+    // SAFETY: both slices have the given lengths and live until the call returns.
     let n = unsafe { compy_grammar_masks(0, input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()) };
     assert_eq!(n as usize, output.len());
     let set = |row: &[u8]| (0..TOKENS as u32).filter(|&t| row[t as usize / 8] >> (t % 8) & 1 == 1).collect::<Vec<_>>();
     output.chunks(row).map(set).collect()
 }
 
-/// The whole output for a token.
+/// Gives a token to the matcher. Returns the whole output of `compy_grammar_consume`.
 fn hand(matcher: u64, token: u32) -> Vec<u8> {
     call(compy_grammar_consume, matcher, &token.to_le_bytes()).unwrap()
 }
 
-/// Whether the token was taken, whether the answer is complete, and whether it may end.
+/// Gives a token to the matcher. Returns three flags: the token was taken, the answer is complete, the answer may end.
 fn consume(matcher: u64, token: u32) -> Vec<u8> {
     hand(matcher, token)[..3].to_vec()
 }
@@ -128,7 +128,7 @@ fn matchers_of_one_grammar_are_independent() {
 #[test]
 fn lexer_that_exceeds_its_limit_ends_only_its_answer() {
     let vocabulary = vocabulary();
-    // Each of the last 30 characters doubles the number of states.
+    // In this pattern each of the last 30 characters doubles the number of lexer states.
     let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}/")).unwrap();
     let m = matcher(grammar);
     let mut state = 1u32;
@@ -247,7 +247,7 @@ fn exports_reject_malformed_messages() {
     assert_eq!(consume(m, u32::MAX)[0], 0);
 }
 
-/// A seeded choice among the tokens of a mask.
+/// Returns a pseudo-random token among those that a mask allows.
 fn chosen(mask: &[u32], state: &mut u32) -> u32 {
     *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     mask[(*state >> 8) as usize % mask.len()]
@@ -262,7 +262,7 @@ fn shared_lexers_give_the_same_masks_as_private_lexers() {
     ] {
         let shared = compile(vocabulary, grammar).unwrap();
         let crowd: Vec<u64> = (0..16).map(|_| matcher(shared)).collect();
-        // Compiled separately, so that no other answer has its lexer.
+        // Each of these grammars is compiled separately, so that no other answer shares its lexer.
         let alone: Vec<u64> = (0..16).map(|_| matcher(compile(vocabulary, grammar).unwrap())).collect();
         let mut state = 7;
         let mut tokens = 0;
@@ -287,7 +287,7 @@ fn shared_lexers_give_the_same_masks_as_private_lexers() {
 fn answer_that_exhausts_a_shared_lexer_fails_alone() {
     let vocabulary = vocabulary();
     let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}c*/")).unwrap();
-    // More answers than lexers, so that each lexer serves others beside the greedy one.
+    // There are more answers than lexers, so each lexer serves others in addition to the greedy answer.
     let modest: Vec<u64> = (0..20).map(|_| matcher(grammar)).collect();
     let greedy: Vec<u64> = (0..8).map(|_| matcher(grammar)).collect();
     for &m in &modest {

@@ -1,5 +1,5 @@
-//! Fuzz target: any bytes as a plan and steps must be rejected with a message or run: `cargo +nightly fuzz run
-//! messages` (docs/CONTRIBUTING.md).
+//! Fuzz target: any bytes as a plan and steps must be rejected with a message or run. Start it with
+//! `cargo +nightly fuzz run messages` (docs/CONTRIBUTING.md).
 //!
 //! An input is a list of messages: a plan, then steps. The length in bytes (u32) precedes each message.
 #![no_main]
