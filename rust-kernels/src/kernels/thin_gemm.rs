@@ -25,8 +25,8 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
             let left = (args.to - t).min(x.tile - t % x.tile);
             let rows = t..t + left;
             // One incomplete register tile is faster than several complete ones, because each tile is a pass over the
-            // panel. The tile's unused rows are computed too, and their results are dropped. SAFETY: the register tile
-            // is within one tile of x, as `run` requires.
+            // panel. Rows beyond x are computed from the contents of x's tile, and their results are dropped.
+            // SAFETY: the register tile is within one tile of x, as `run` requires.
             t += unsafe {
                 match left {
                     13.. if const { !FAR && S::TILE >= 16 } => {

@@ -87,7 +87,7 @@ pub struct ConvHead {
     pub tokens: usize,
     /// Convolution weights, [TAPS][dim], oldest input first.
     pub taps: *const f32,
-    /// One number per channel, [dim], or null.
+    /// The bias, one number per channel ([dim]), or null.
     pub bias: *const f32,
     /// The inputs before the first token, [TAPS - 1][dim], oldest first. The kernel replaces them by those before the
     /// next token.

@@ -27,7 +27,7 @@ pub enum Rows {
     Logits,
     /// The buffer has one row for each pooled sequence.
     Pools,
-    /// One row for each expert that a token of the step has chosen, grouped by expert.
+    /// The buffer has one row for each expert that a token of the step has chosen, grouped by expert.
     Chosen(Choice),
 }
 

@@ -29,8 +29,8 @@ pub struct Amx(Vectors);
 impl Amx {
     pub const LANES: usize = Vectors::LANES;
     pub const TILE: usize = Vectors::TILE;
-    /// A multiple of AVX-512's tiles of three panels, and of the pairs of panels that share a register of x
-    /// (kernels/amx_gemm.rs).
+    /// Number of panels in a tile: whole tiles of three panels for AVX-512, and whole pairs of panels that share a
+    /// register of x (kernels/amx_gemm.rs).
     pub const PANELS: usize = 6;
     pub const FLOAT_PANELS: usize = Vectors::FLOAT_PANELS;
     /// Number of tokens from which AMX is used. Fewer tokens fill only one tile of x, or are faster with AVX-512.

@@ -157,8 +157,8 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
 
-    /// A half float with E4M3's bits is too small by 2^8, the difference of the exponent biases. The result is half the
-    /// value.
+    /// Reads E4M3's bits as half floats. They are too small by 2^8, the difference of the exponent biases. So a factor
+    /// of 2^7 gives half of the value.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
