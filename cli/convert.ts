@@ -19,8 +19,8 @@ const OPTIONS = {
     help:
       `store all matrices as ${
         QUANTIZE_TO.join(", ")
-      }, and report the error of each; if rows do not divide into ` +
-      "blocks of 256 values, q6_k and q4_k fall back to q8_0",
+      }, and report the error of each; if rows do not divide into the ` +
+      "format's blocks (256 values for q6_k and q4_k, 128 for q1_0, 64 for q2_0), q8_0 takes its place",
   }),
   json: onOff({
     help:

@@ -66,9 +66,9 @@ const SHAPES: BadFile[] = [
   })),
 ];
 
-/** The ids up to 41 without kernels. */
-const UNSUPPORTED = Array.from({ length: 42 }, (_, id) => id).filter((id) => layoutOfId(id) === undefined);
-const UNKNOWN = [42, 99, 255, 0x7fffffff, 0x80000000, 0xffffffff];
+/** The ids up to 42 without kernels. */
+const UNSUPPORTED = Array.from({ length: 43 }, (_, id) => id).filter((id) => layoutOfId(id) === undefined);
+const UNKNOWN = [43, 99, 255, 0x7fffffff, 0x80000000, 0xffffffff];
 const TYPES: BadFile[] = [...UNSUPPORTED, ...UNKNOWN].map((type) => ({
   what: `tensor type ${type}`,
   code: "GGUF_TENSOR_TYPE",

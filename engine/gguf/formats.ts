@@ -31,4 +31,6 @@ export const FORMATS = {
   TQ2_0: { id: 35, elements: 256, bytes: 66, float: false },
   MXFP4: { id: 39, elements: 32, bytes: 17, float: false },
   NVFP4: { id: 40, elements: 64, bytes: 36, float: false },
+  Q1_0: { id: 41, elements: 128, bytes: 18, float: false },
+  Q2_0: { id: 42, elements: 64, bytes: 18, float: false },
 } as const;

@@ -133,12 +133,13 @@ function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fil
   entries.sort((a, b) => a.offset - b.offset);
   const room = Math.ceil(fileSize / alignment) * alignment;
   let end = 0; // of the previous tensor, from the start of the data
-  let before = "";
-  for (const { name, offset, byteLength, offsetByte } of entries) {
+  let before = entries[0];
+  for (const entry of entries) {
+    const { name, offset, byteLength, offsetByte } = entry;
     const place = { byte: offsetByte, field: `tensor ${quote(name)}` };
     if (offset < end) {
-      const detail = `the offset must be at least ${end}, the end of ${quote(before)} (got ${offset})`;
-      throw new GgufError("GGUF_OFFSET", detail, place);
+      const detail = `the offset must be at least ${end}, the end of ${quote(before.name)} (got ${offset})`;
+      throw new GgufError("GGUF_OFFSET", detail + hintFor(before.layout), place);
     }
     const last = dataStart + offset + byteLength;
     if (dataStart + offset > room) {
@@ -150,6 +151,13 @@ function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fil
       throw new GgufError("GGUF_TRUNCATED", detail, place);
     }
     end = offset + byteLength;
-    before = name;
+    before = entry;
   }
+}
+
+/** PrismML published files whose Q2_0 has other blocks than ggml's, under the same type id. */
+function hintFor({ name }: TensorTypeLayout): string {
+  return name === "Q2_0"
+    ? "; this is not ggml's Q2_0 if the file is PrismML's and its groups have 128 values"
+    : "";
 }

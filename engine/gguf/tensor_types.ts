@@ -9,24 +9,30 @@ export interface TensorTypeLayout {
   readonly bytes: number;
 }
 
-/** More of ggml's type ids, so that errors can name them. FORMATS takes precedence. Ids in neither table are unknown. */
-const OTHERS: ReadonlyMap<number, string> = new Map([
-  [4, "Q4_2 (removed from ggml)"],
-  [5, "Q4_3 (removed from ggml)"],
-  [9, "Q8_1"],
-  [15, "Q8_K"],
-  [24, "I8"],
-  [25, "I16"],
-  [26, "I32"],
-  [27, "I64"],
-  [28, "F64"],
-  [31, "Q4_0_4_4 (removed from ggml)"],
-  [32, "Q4_0_4_8 (removed from ggml)"],
-  [33, "Q4_0_8_8 (removed from ggml)"],
-  [36, "IQ4_NL_4_4 (removed from ggml)"],
-  [37, "IQ4_NL_4_8 (removed from ggml)"],
-  [38, "IQ4_NL_8_8 (removed from ggml)"],
-  [41, "Q1_0"],
+const REMOVED = "removed from ggml";
+const ACTIVATIONS = "only for activations";
+const NO_WEIGHTS = "not used for weights";
+const PRISM = "PrismML's own type, not ggml's";
+
+/** More type ids, with ggml's name and the reason why compy does not support them. FORMATS takes precedence. */
+const OTHERS: ReadonlyMap<number, readonly [name: string, reason: string]> = new Map([
+  [4, ["Q4_2", REMOVED]],
+  [5, ["Q4_3", REMOVED]],
+  [9, ["Q8_1", ACTIVATIONS]],
+  [15, ["Q8_K", ACTIVATIONS]],
+  [24, ["I8", NO_WEIGHTS]],
+  [25, ["I16", NO_WEIGHTS]],
+  [26, ["I32", NO_WEIGHTS]],
+  [27, ["I64", NO_WEIGHTS]],
+  [28, ["F64", NO_WEIGHTS]],
+  [31, ["Q4_0_4_4", REMOVED]],
+  [32, ["Q4_0_4_8", REMOVED]],
+  [33, ["Q4_0_8_8", REMOVED]],
+  [36, ["IQ4_NL_4_4", REMOVED]],
+  [37, ["IQ4_NL_4_8", REMOVED]],
+  [38, ["IQ4_NL_8_8", REMOVED]],
+  [142, ["PQ2_0", PRISM]],
+  [143, ["PTQ1_0", PRISM]],
 ]);
 
 const NAMES = Object.keys(FORMATS) as TensorType[];
@@ -47,9 +53,11 @@ export function layoutOf(type: TensorType): TensorTypeLayout {
   return LAYOUTS.get(FORMATS[type].id)!;
 }
 
-/** Returns ggml's name of the type id, supported or not. */
+/** Returns ggml's name of the type id, for an unsupported type with the reason. */
 export function nameOfId(id: number): string {
-  return LAYOUTS.get(id)?.name ?? OTHERS.get(id) ?? "a type that ggml does not know";
+  const name = LAYOUTS.get(id)?.name;
+  if (name !== undefined) return name;
+  return OTHERS.get(id)?.join(", ") ?? "a type that ggml does not know";
 }
 
 /** Returns the bytes of `elements` consecutive values, which must be whole blocks. */

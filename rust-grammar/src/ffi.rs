@@ -139,8 +139,8 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     put(out, &handles::insert(Object::Vocabulary(Arc::new(vocabulary))).to_le_bytes())
 }
 
-/// Masks usually take at most a millisecond in total, while a step takes many and its threads need the cores. Other
-/// threads help only after this time.
+/// Time after which other threads help to compute masks. Masks usually take at most a millisecond in total, and the
+/// step's threads need the cores.
 const ALONE: Duration = Duration::from_millis(2);
 
 /// A matcher and the place of its mask, until a thread takes them.

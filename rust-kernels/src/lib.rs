@@ -1,5 +1,5 @@
-//! The compute half of compy: weights packed into row panels, kernels per instruction set, and the executor that runs
-//! a plan. TypeScript makes every decision; nothing here knows what a language model is.
+//! The native kernels of compy: weights packed into row panels, kernels per instruction set, and the executor that runs
+//! a plan. TypeScript makes every decision; this crate only runs a list of ops.
 #![deny(unsafe_op_in_unsafe_fn)]
 // Kernels index arrays of registers by constants. Iterators would be harder to read and sometimes cost registers.
 #![allow(clippy::needless_range_loop)]

@@ -20,8 +20,8 @@ pub fn trim() {
     }
 }
 
-/// Blocks above this size are mapped one by one. Larger than the read buffers of loading, which come and go all the
-/// time; smaller than the tables of a large vocabulary.
+/// Blocks above this size are mapped one by one. It is above the size of read buffers, which are allocated and freed
+/// constantly, and below the tables of a large vocabulary.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: i32 = (1 << 20) + (1 << 16);
 

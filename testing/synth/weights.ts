@@ -132,6 +132,12 @@ const FORMAT_FACTS: {
   TQ2_0: { halves: [[64, 1 / 0.707]] },
   MXFP4: { value: (b, k) => 2 ** (u8(b, 0) - 127) * E2M1[nibble(b, 1, k)] },
   NVFP4: {},
+  Q1_0: { value: (b, k) => bit(b, 2, k) ? f16(b, 0) : -f16(b, 0), halves: [[0, 1]] },
+  Q2_0: {
+    value: (b, k) => f16(b, 0) * ((u8(b, 2 + (k >> 2)) >> 2 * (k & 3) & 3) - 1),
+    halves: [[0, 1 / 1.22]],
+    signed: true,
+  },
 };
 
 /** Returns `count` values of a type in float64. */

@@ -145,7 +145,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["convert here", "Give the file to write: --out FILE.gguf"],
   [
     "convert here --out a.gguf --quantize q9",
-    `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4 (got "q9")`,
+    `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4, q2_0, q1_0 (got "q9")`,
   ],
 ];
 Deno.test("cli: chat --lines prints only answers to the lines of a pipe, and exits with 1 if it cannot answer", async () => {

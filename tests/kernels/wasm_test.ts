@@ -21,7 +21,7 @@ const LIMITS = { kvBlocks: 16, maxRows: 512, maxLogitRows: 4 };
 const model = (architecture: "llama" | "qwen35" = "llama") =>
   synthesize({ architecture, seed: 9, types: ["Q8_0", "Q4_K", "F16"], vocabulary: 500 });
 
-const SLICE = ["Q4_0", "Q8_0", "Q6_K", "IQ2_XS", "IQ4_XS", "TQ1_0", "NVFP4"];
+const SLICE = ["Q4_0", "Q8_0", "Q6_K", "IQ2_XS", "IQ4_XS", "TQ1_0", "NVFP4", "Q1_0"];
 
 fullTier.test("wasm: with each kind of format, log-probabilities are at least as near to the exact ones as llama.cpp's", async () => {
   for (const format of SLICE) {

@@ -15,6 +15,8 @@ export const DECODERS: readonly Architecture[] = (Object.keys(SYNTH_MODELS) as A
 export const TOP = 20;
 
 const TYPES: readonly TensorType[] = GPU_TYPES;
+/** Strides that visit every type before they repeat one. */
+const STRIDES = TYPES.map((_, stride) => stride).filter((stride) => gcd(stride, TYPES.length) === 1);
 /** CPU-only formats, tested on dense models. */
 export const CPU_FORMATS: readonly string[] = Object.keys(TENSOR_FORMATS)
   .filter((type) => !isGpuType(type as TensorType));
@@ -79,10 +81,14 @@ const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
 );
 export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...CPU_FILES, ...OTHER_FILES];
 
+function gcd(a: number, b: number): number {
+  return b === 0 ? a : gcd(b, a % b);
+}
+
 /** Returns all types in an order that depends on the seed, so that different types meet in one op. */
 function mixed(seed: number): TensorType[] {
-  const step = 2 * seed + 1; // coprime to 16
-  return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);
+  const stride = STRIDES[seed % STRIDES.length];
+  return TYPES.map((_, i) => TYPES[i * stride % TYPES.length]);
 }
 
 /** The prompt of `length` tokens. */

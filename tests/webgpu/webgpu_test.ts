@@ -108,8 +108,8 @@ gpuTest("KV cache in q8_0: gives the CPU's answers, which differ from those in f
 });
 
 gpuTest("formats: a model with every format gives the CPU's answers", async () => {
-  // Two layers have fourteen matrices, so with the embedding and the output every format is used.
-  const bytes = model("llama", GPU_TYPES, 2);
+  // Three layers have 21 matrices, so every format is used.
+  const bytes = model("llama", GPU_TYPES, 3);
   using cpu = await KernelModel.load(bytes, LIMITS);
   using gpu = await load(bytes);
   const [a, b] = await Promise.all([cpu, gpu].map((on) => logprobs(on, 8)));

@@ -1,7 +1,7 @@
 /**
- * Writes tests/models/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and llama.cpp's
- * distance from them. Covers all models of tests/models/parity_cases.ts, or those of the given architectures. README.md
- * in this folder lists the required programs.
+ * Writes tests/models/parity/ (`deno task parity [--all] [ARCHITECTURE …]`): exact answers from exact/, and llama.cpp's
+ * distance from them. Covers the models of tests/models/parity_cases.ts, or those of the given architectures, except
+ * models that the table already answers; `--all` covers these too. README.md in this folder lists the required programs.
  */
 import { fromFileUrl, join } from "@std/path";
 import {
@@ -14,6 +14,7 @@ import {
   type ParityFile,
   type ParityTable,
   prompt,
+  readTable,
   tableUrl,
   TOP,
   unpackStep,
@@ -40,14 +41,19 @@ if (import.meta.main) {
   const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
   try {
     const all = [...new Set(PARITY_FILES.map(({ options }) => options.architecture))];
-    for (const architecture of Deno.args.length > 0 ? Deno.args as Architecture[] : all) {
+    const named = Deno.args.filter((arg) => arg !== "--all") as Architecture[];
+    for (const architecture of named.length > 0 ? named : all) {
       const files = PARITY_FILES.filter(({ options }) => options.architecture === architecture);
       if (files.length === 0) {
         throw new Error(`No architecture "${architecture}"; there are ${all.join(", ")}`);
       }
       const hashes = await writeModels(files, folder);
-      const exact = await exactAnswers(files, folder);
-      const table = tableOf(hashes, exact, await peerAnswers(folder, exact));
+      const known = Deno.args.includes("--all") ? {} : await knownAnswers(architecture, files, hashes);
+      const rest = files.filter(({ name }) => !known[name]);
+      if (rest.length === 0) continue;
+      const exact = await exactAnswers(rest, folder);
+      const found = { ...known, ...answersOf(hashes, exact, await peerAnswers(folder, exact)) };
+      const table: ParityTable = { files: Object.fromEntries(files.map(({ name }) => [name, found[name]])) };
       await Deno.writeTextFile(tableUrl(architecture), JSON.stringify(table, undefined, 2) + "\n");
     }
   } finally {
@@ -64,6 +70,23 @@ async function writeModels(files: readonly ParityFile[], folder: string): Promis
     hashes.set(file.name, await digest(bytes));
   }
   return hashes;
+}
+
+/** Returns the table's answers to files that have not changed since. */
+async function knownAnswers(
+  architecture: Architecture,
+  files: readonly ParityFile[],
+  hashes: Map<string, string>,
+): Promise<Record<string, FileAnswers>> {
+  const table = await readTable(architecture).catch(() => ({ files: {} }) as ParityTable);
+  return Object.fromEntries(files.flatMap(({ name, prompts, steps, rounded = false }) => {
+    const answers = table.files[name];
+    const isKnown = answers?.sha256 === hashes.get(name) && prompts.every((length) => {
+      const answer = answers.cases[length];
+      return answer?.steps.length === steps && ("rounded" in answer) === rounded;
+    });
+    return isKnown ? [[name, answers]] : [];
+  }));
 }
 
 /** Returns the output lines of exact/. */
@@ -88,7 +111,11 @@ function here(name: string): string {
   return fromFileUrl(new URL(name, import.meta.url));
 }
 
-function tableOf(hashes: Map<string, string>, exactLines: string, peerLines: string): ParityTable {
+function answersOf(
+  hashes: Map<string, string>,
+  exactLines: string,
+  peerLines: string,
+): Record<string, FileAnswers> {
   const peers = new Map(
     parse<PeerLine>(peerLines).map((line) => [`${line.model} ${line.prompt}`, line.steps]),
   );
@@ -104,7 +131,7 @@ function tableOf(hashes: Map<string, string>, exactLines: string, peerLines: str
       [prompt.length]: { llamaCpp, steps: packed, ...rounded.length > 0 && { rounded } },
     });
   }
-  return { files };
+  return files;
 }
 
 function parse<T>(lines: string): T[] {

@@ -120,7 +120,7 @@ impl Executor {
         spans.into_iter().flatten()
     }
 
-    /// The place of op `i`'s result if each thread computes it for itself. With one row that takes less time than a
+    /// The place of op `i`'s result, if each thread computes it for itself. For a single row, that is faster than a
     /// barrier.
     fn own_row(&self, i: usize, run: &Run) -> Option<OwnRow> {
         let row = self.program.own_rows[i]?;

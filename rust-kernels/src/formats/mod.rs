@@ -25,6 +25,8 @@ mod iq4_xs;
 mod mxfp4;
 mod nvfp4;
 pub mod planes;
+mod q1_0;
+mod q2_0;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -44,6 +46,7 @@ pub use self::{bf16::Bf16, f16::F16, f32::F32};
 pub use self::{iq1_m::Iq1M, iq1_s::Iq1S, tq1_0::Tq1_0, tq2_0::Tq2_0};
 pub use self::{iq2_s::Iq2S, iq2_xs::Iq2Xs, iq2_xxs::Iq2Xxs, iq3_s::Iq3S, iq3_xxs::Iq3Xxs};
 pub use self::{iq4_nl::Iq4Nl, iq4_xs::Iq4Xs, mxfp4::Mxfp4, nvfp4::Nvfp4};
+pub use self::{q1_0::Q1_0, q2_0::Q2_0};
 pub use self::{q2_k::Q2K, q3_k::Q3K, q4_k::Q4K, q5_k::Q5K, q6_k::Q6K};
 pub use self::{q4_0::Q4_0, q4_1::Q4_1, q5_0::Q5_0, q5_1::Q5_1, q8_0::Q8_0};
 
@@ -61,7 +64,8 @@ macro_rules! for_each_format {
             blocks: [
                 (2, Q4_0), (3, Q4_1), (6, Q5_0), (7, Q5_1), (8, Q8_0), (10, Q2K), (11, Q3K), (12, Q4K), (13, Q5K),
                 (14, Q6K), (16, Iq2Xxs), (17, Iq2Xs), (18, Iq3Xxs), (19, Iq1S), (20, Iq4Nl), (21, Iq3S), (22, Iq2S),
-                (23, Iq4Xs), (29, Iq1M), (34, Tq1_0), (35, Tq2_0), (39, Mxfp4), (40, Nvfp4)
+                (23, Iq4Xs), (29, Iq1M), (34, Tq1_0), (35, Tq2_0), (39, Mxfp4), (40, Nvfp4), (41, Q1_0),
+                (42, Q2_0)
             ],
             floats: [(0, F32), (1, F16), (30, Bf16)]
         }
@@ -91,7 +95,7 @@ pub trait GgufType: 'static {
 pub trait BlockFormat: GgufType {
     /// Codes are below 2^BITS. With 8 bits a code stands for code - 128, and OFFSET is 128.
     const BITS: u32;
-    /// Subtracted from each code; 0 with HAS_MIN.
+    /// The number that is subtracted from each code; 0 with HAS_MIN.
     const OFFSET: i32;
     /// Columns that share a scale: 16 or 32.
     const SUB: usize;

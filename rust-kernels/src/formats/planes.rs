@@ -88,6 +88,15 @@ pub unsafe fn all<S: Simd, const BITS: usize>(s: S, planes: *const u8) -> [S::B;
     unsafe { groups!(G => get::<S, BITS, G>(s, planes)) }
 }
 
+/// Twice each bit of a block with a plane of one bit.
+///
+/// # Safety
+/// As `get`.
+#[inline(always)]
+pub unsafe fn doubled_bits<S: Simd>(s: S, planes: *const u8) -> [S::B; 8] {
+    unsafe { groups!(G => part::<S, 1, 1, 0, G>(s, planes)) }
+}
+
 /// The codes that a block's nibbles look up in `table`.
 ///
 /// # Safety

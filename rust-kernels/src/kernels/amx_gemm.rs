@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Panels that are decoded together, so that each load of x serves both.
 const PANELS: usize = 2;
-/// Registers of sums that blocks use in turn, and one for the blocks that are left over.
+/// Number of sum registers that blocks use in turn. One more register is for the remaining blocks.
 const SUMS: usize = SUM_REGISTERS - 1;
 const SPARE: usize = SUMS;
 /// Parts of a tile. Loads, products and stores are placed between them.
@@ -44,7 +44,7 @@ pub fn pays(rows: usize) -> bool {
     2 * rows >= (rows.div_ceil(ROWS) + 1) * ROWS
 }
 
-/// `BlockGemm` for tiles of 16 rows of x and formats with one scale per block. Its vectors are AVX-512's.
+/// `BlockGemm` for tiles of 16 rows of x and formats with one scale per block. It uses AVX-512 for vectors.
 pub struct AmxGemm<'a, F>(pub Amx, pub BlockGemm<'a, F>);
 
 impl<F: BlockFormat> Kernel for AmxGemm<'_, F> {

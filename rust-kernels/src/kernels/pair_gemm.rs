@@ -27,7 +27,7 @@ const TALL: usize = 8;
 struct Unit {
     /// [columns][pair of rows]
     codes: [[[[[u8; 2 * COLUMNS]; 2]; STEPS]; UNIT_BLOCKS]; PANELS],
-    /// For each part and pair of rows, as `Factors::store` writes them.
+    /// The factors of each part and pair of rows, as `Factors::store` writes them.
     factors: [[[[[f32; FACTORS * LANES]; 2]; 2]; UNIT_BLOCKS]; PANELS],
 }
 

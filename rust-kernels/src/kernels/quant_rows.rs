@@ -29,7 +29,7 @@ const PAIR_COLUMNS: usize = 8;
 #[derive(Clone, Copy)]
 pub struct FineRows {
     pub rows: QuantRows,
-    /// The first row of the second plane in `rows`.
+    /// Index of the second plane's first row in `rows`.
     pub rest: usize,
 }
 

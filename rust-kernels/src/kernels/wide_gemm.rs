@@ -85,7 +85,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
                     2 if const { S::PANELS == 2 } => {
                         panels_of::<S, F, 2, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }
-                    // Four chains of sums would not hide the products' latency.
+                    // Only four chains of sums would not hide the products' latency.
                     _ if const { S::PANELS > 2 } => {
                         panels_of::<S, F, 1, 8>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }

@@ -42,7 +42,7 @@ pub(super) struct Unit {
     inner: Affine,
     /// The factor of the activation's results.
     up: Option<Affine>,
-    /// Rows of each expert's matrix, for each of the two.
+    /// Rows of each expert's gate matrix, and of its up matrix.
     rows: usize,
     activation: Activation,
     out: Out,
@@ -203,7 +203,7 @@ impl Gathered {
         Self::parts(p, x).into_iter().sum()
     }
 
-    /// `scratch` holds as many floats as the function of that name returns.
+    /// `scratch` holds as many floats as the function `scratch` returns.
     fn new(run: &Run, x: Out, scratch: *mut f32) -> Self {
         let [corrections, quant, _] = Self::parts(run.p, x);
         let quant_at = scratch.wrapping_add(corrections).cast();

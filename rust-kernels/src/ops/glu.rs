@@ -25,7 +25,7 @@ pub(super) struct Unit {
     inner: Affine,
     /// The factor of the activation's results.
     up: Option<Affine>,
-    /// Rows of each of the two.
+    /// Rows of the gate matrix, and of the up matrix.
     rows: usize,
     activation: Activation,
     out: Out,

@@ -57,7 +57,7 @@ impl Affine {
     }
 }
 
-/// Rows of x in the buffers that exist.
+/// Rows of x, in the forms (float, quantized) that exist.
 #[derive(Clone, Copy)]
 pub(super) struct Operand {
     pub m: usize,
@@ -73,7 +73,7 @@ pub(super) struct Product {
     /// Rows of x.
     pub m: usize,
     corrections: *mut f32,
-    /// Both planes' products if there are few rows.
+    /// Tile for both planes' products, if there are few rows.
     tile: *mut f32,
     /// The format of the corrections, and whether they are for both planes.
     prepared: Option<(u32, bool)>,
@@ -94,7 +94,7 @@ impl Product {
         corrections_len(rows, columns, ROW_ROUND).next_multiple_of(16) + tile
     }
 
-    /// `scratch` holds as many floats as the function of that name returns.
+    /// `scratch` holds as many floats as the function `scratch` returns.
     pub fn new(run: &Run, x: Out, scratch: *mut f32) -> Self {
         let x = Operand {
             m: run.rows_of_any(x),

@@ -1,4 +1,4 @@
-//! Chooses and weights the experts of each row from its router logits. Depends on the row alone.
+//! Chooses the experts of each row and computes their weights, from that row's router logits alone.
 use super::experts::Chosen;
 use super::{Decode, Op};
 use crate::bail;

@@ -16,7 +16,7 @@ struct Row {
 }
 
 #[rustfmt::skip]
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 25] = [
     Row { id: 2, halves: &[0], exponent: None, min: None },
     Row { id: 3, halves: &[0, 2], exponent: None, min: Some((2, 1.0)) },
     Row { id: 6, halves: &[0], exponent: None, min: None },
@@ -40,6 +40,8 @@ const ROWS: [Row; 23] = [
     Row { id: 35, halves: &[64], exponent: None, min: None },
     Row { id: 39, halves: &[], exponent: Some(0), min: None },
     Row { id: 40, halves: &[], exponent: None, min: None },
+    Row { id: 41, halves: &[0], exponent: None, min: None },
+    Row { id: 42, halves: &[0], exponent: None, min: None },
 ];
 
 macro_rules! list_ids {

@@ -1,6 +1,7 @@
 """The class that computes each architecture. Families without one differ from others only by facts: see described.py."""
 from gguf import GGUFReader
 
+import newer_types  # noqa: F401, registers them
 from arcee import Arcee
 from gemma import Gemma, Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from gemma3n import Gemma3n

@@ -1,4 +1,5 @@
-//! Measures formats x rows of x x shapes, with weights in memory and in cache, beside the machine's limits.
+//! Measures every combination of format, number of rows and shape, with weights in memory and in cache, and compares it
+//! with the machine's limits.
 use crate::figures::{Limits, field, largest, last_level_cache, median, seconds};
 use crate::operands::{Activations, Output, Weights, format_named, multiply};
 use crate::{Settings, shape};
@@ -10,7 +11,7 @@ const SAMPLE_SECONDS: f64 = 3e-4;
 /// Weights that fit in a thread's second-level cache and leave room for activations.
 const CACHED_BYTES: usize = 384 << 10;
 
-/// The rates of one m, one sample per round.
+/// The rates for one number of rows (m), one sample per round.
 struct Cell {
     m: usize,
     gbps: Vec<f64>,
@@ -25,7 +26,7 @@ struct Row {
     cell: Cell,
 }
 
-/// The place of the weights.
+/// Where the weights are: in memory or in cache.
 #[derive(Clone, Copy)]
 enum Place {
     Memory,

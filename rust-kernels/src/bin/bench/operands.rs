@@ -67,7 +67,7 @@ impl Weights {
         self.rows / self.k.lanes()
     }
 
-    /// Its panels as the executor distributes them.
+    /// The matrix's panels in tiles, as the executor distributes them.
     fn tiles(&self, m: usize, share: usize) -> Tiles {
         Tiles::new(self.k, self.kernels, self.panels(), m, share)
     }

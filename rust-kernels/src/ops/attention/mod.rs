@@ -21,7 +21,7 @@ pub struct Attention {
     out: usize,
     heads: Heads,
     scale: f32,
-    /// Positions that a row sees, its own included; usize::MAX means all.
+    /// Positions that a row attends to, including its own; usize::MAX means all.
     window: usize,
     /// A vector: one score per head that takes part in the softmax.
     sinks: Option<usize>,

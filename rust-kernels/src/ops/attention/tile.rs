@@ -28,14 +28,14 @@ pub struct AttentionTile<'a> {
     /// Query row r has head_dim floats at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row. A row sees `window` positions up to and including its own. Ascending within each
-    /// part.
+    /// Position of each query row, ascending within each part. A row attends to `window` positions, up to and including
+    /// its own.
     pub positions: &'a [usize],
     /// The sequences of the rows, in order.
     pub parts: &'a [Part<'a>],
     /// Leading positions whose blocks all parts share and all rows see: a multiple of CHUNK.
     pub shared: usize,
-    /// Positions that a row sees, its own included; usize::MAX means all.
+    /// Positions that a row attends to, including its own; usize::MAX means all.
     pub window: usize,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],

@@ -137,7 +137,7 @@ impl Chosen<'_, '_> {
         (self.sums.spread(), self.probed(probe))
     }
 
-    /// The same if only some tokens are allowed. The logits of other tokens become -infinity.
+    /// Like `among_all`, if only some tokens are allowed. The logits of other tokens become -infinity.
     fn among_allowed(&mut self, probe: &[i32], mask: &[u32]) -> (Spread, Vec<f32>) {
         self.sharpen(probe.iter().copied());
         let probed = self.probed(probe);

@@ -4,6 +4,8 @@ import { BF16, F16, F32 } from "./floats.ts";
 import type { WeightFormat } from "./format.ts";
 import { IQ4_NL, IQ4_XS } from "./lookup.ts";
 import { MXFP4 } from "./mxfp4.ts";
+import { Q1_0 } from "./q1_0.ts";
+import { Q2_0 } from "./q2_0.ts";
 import { Q2_K } from "./q2_k.ts";
 import { Q3_K } from "./q3_k.ts";
 import { Q4_0, Q4_1 } from "./q4_0.ts";
@@ -30,6 +32,8 @@ export const GPU_FORMATS = {
   IQ4_XS,
   BF16,
   MXFP4,
+  Q1_0,
+  Q2_0,
 } as const satisfies Partial<Record<TensorType, WeightFormat>>;
 
 export type GpuType = keyof typeof GPU_FORMATS;

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { dequantize } from "../../testing/synth/weights.ts";
 import { q4_k, q6_k } from "./k_quantizers.ts";
+import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import type { Quantizer } from "./quantizers.ts";
 
 const COLUMNS = 256;
@@ -83,6 +84,16 @@ function ggmlQ6K(x: readonly number[]): number[] {
   });
 }
 
+function ggmlQ1_0(x: readonly number[]): number[] {
+  const scale = half(x.reduce((sum, v) => sum + Math.abs(v), 0) / x.length);
+  return x.map((v) => v >= 0 ? scale : -scale);
+}
+
+function ggmlQ2_0(x: readonly number[]): number[] {
+  const most = Math.max(...x.map(Math.abs));
+  return x.map((v) => half(most) * clamp(Math.round(v / most), -1, 2));
+}
+
 // ---- Rows of several kinds.
 
 /** Returns a seeded generator of numbers in 0..1. */
@@ -115,37 +126,60 @@ function blocksOf(kind: string): Float32Array[] {
   );
 }
 
+/** Quantizes the first block of the values. */
 function quantized(quantizer: Quantizer, values: Float32Array): Float32Array {
-  const [out, restored] = [new Uint8Array(quantizer.bytes + 2).fill(0xff), new Float32Array(COLUMNS)];
+  const { bytes: size, columns, type } = quantizer;
+  const [out, restored] = [new Uint8Array(size + 2).fill(0xff), new Float32Array(columns)];
   assert(quantizer.block(values, 0, out, 1, restored), "refused");
   assertEquals([out[0], out.at(-1)], [0xff, 0xff]);
   const bytes = out.slice(1, -1);
-  assertEquals(restored, Float32Array.from(dequantize(quantizer.type, bytes, COLUMNS)));
+  assertEquals(restored, Float32Array.from(dequantize(type, bytes, columns)));
   return restored;
 }
 
 const squares = (a: ArrayLike<number>, b: ArrayLike<number>) =>
   Array.from(a).reduce((sum, v, i) => sum + (v - b[i]) ** 2, 0);
 
-for (const [quantizer, ggml] of [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K]] as const) {
+const GGML = [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K], [q2_0, ggmlQ2_0], [q1_0, ggmlQ1_0]] as const;
+
+for (const [quantizer, ggml] of GGML) {
+  const { columns } = quantizer;
+
   for (const kind of Object.keys(KINDS)) {
+    // Formats without integer scales cannot hold values far beyond f16.
+    if (kind === "large" && columns < COLUMNS) continue;
     Deno.test(`quantizers: ${quantizer.type} has at most ggml's error on values ${kind}`, () => {
       let [ours, theirs] = [0, 0];
       for (const values of blocksOf(kind)) {
-        ours += squares(values, quantized(quantizer, values));
-        theirs += squares(values, ggml([...values]));
+        const block = values.slice(0, columns);
+        ours += squares(block, quantized(quantizer, block));
+        theirs += squares(block, ggml([...block]));
       }
       assert(ours <= theirs, `${ours} and not at most ${theirs}`);
     });
   }
 
   Deno.test(`quantizers: ${quantizer.type} keeps zeros and rejects NaN, infinity and values beyond f16 scales`, () => {
-    assertEquals(quantized(quantizer, new Float32Array(COLUMNS)), new Float32Array(COLUMNS));
-    const [out, restored] = [new Uint8Array(quantizer.bytes), new Float32Array(COLUMNS)];
+    assertEquals(quantized(quantizer, new Float32Array(columns)), new Float32Array(columns));
+    const [out, restored] = [new Uint8Array(quantizer.bytes), new Float32Array(columns)];
     for (const bad of [NaN, Infinity, -Infinity, 3e38]) {
-      const values = new Float32Array(COLUMNS).fill(0.5);
-      values[77] = bad;
+      const values = new Float32Array(columns).fill(0.5);
+      values[columns - 1] = bad;
       assertEquals(quantizer.block(values, 0, out, 0, restored), false, `${bad}`);
     }
   });
 }
+
+Deno.test("quantizers: Q2_0 and Q1_0 keep weights exactly that are already ternary or binary", () => {
+  const next = random(3);
+  for (const scale of [1, half(0.0173), -half(3.1), 2 ** -24, 65504]) {
+    const levels = (count: number, first: number) =>
+      Float32Array.from({ length: count }, () => scale * (Math.floor(3 * next()) + first));
+    for (const first of [-1, 0]) {
+      const values = levels(64, first);
+      assertEquals(squares(quantized(q2_0, values), values), 0, `${scale}, from ${first}`);
+    }
+    const signs = levels(128, 0).map((v, i) => (i & 1 || v > 0) ? scale : -scale);
+    assertEquals(squares(quantized(q1_0, signs), signs), 0, `${scale}`);
+  }
+});
