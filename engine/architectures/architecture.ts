@@ -1,6 +1,5 @@
 import type { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
 import type { Allowed, Hparams } from "../gguf/hparams/hparams.ts";
-import type { GgufFile } from "../gguf/types.ts";
 import type { ModelPooling, PoolingKind } from "../gguf/hparams/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
@@ -35,11 +34,8 @@ export interface Architecture {
    * final norm.
    */
   readonly build: (b: PlanBuilder, h: Hparams, rope: Rope) => Value;
-  /**
-   * Whether the file has a complete extra layer that drafts tokens. `build` adds the layer when the builder
-   * `drafts`.
-   */
-  readonly hasDraftLayer?: (file: GgufFile, h: Hparams) => boolean;
+  /** Whether `build` adds the file's extra layer that drafts tokens, for a builder that `drafts`. */
+  readonly drafts?: boolean;
   /** Default pooling for whole texts when the file has none; by default their last row. */
   readonly pooling?: PoolingKind;
   /** Pools the rows that `build` returns to one row per text; by default as decoders do. */

@@ -33,16 +33,24 @@ export function isLeftOut(name: string): boolean {
   return PARTS.some(([, names]) => names.test(name));
 }
 
-/** Whether a tensor belongs to a layer after the first `layers`. The layers after the first `layers` draft tokens. */
-export function isDrafting(name: string, layers: number): boolean {
+/** Whether a tensor belongs to a layer after the first `layers`. */
+function isDrafting(name: string, layers: number): boolean {
   const block = /^blk\.(\d+)\./.exec(name);
   return block !== null && Number(block[1]) >= layers;
 }
 
-/** Leaves out the extra layers that draft tokens. Returns the number of remaining layers. */
+/** Returns the number of layers before the extra layers that draft tokens. */
+export function layersBeforeDrafts({ metadata }: GgufFile, h: Hparams): number {
+  return h.blockCount - ArchitectureKeys.of(metadata).draftingLayers(h.blockCount);
+}
+
+/**
+ * Leaves out the extra layers that draft tokens, except the first if the builder `drafts`. Returns the number
+ * of layers before them.
+ */
 export function leaveOutDrafting(b: PlanBuilder, h: Hparams): number {
-  const layers = h.blockCount - ArchitectureKeys.of(b.file.metadata).draftingLayers(h.blockCount);
-  b.leaveOut((tensor) => isDrafting(tensor, layers));
+  const layers = layersBeforeDrafts(b.file, h);
+  b.leaveOut((tensor) => isDrafting(tensor, layers + (b.drafts ? 1 : 0)));
   return layers;
 }
 

@@ -30,6 +30,7 @@ import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
+import { fileHasDraftLayer } from "./parts/draft_layer.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
 import { textRow } from "./text_row.ts";
 
@@ -72,10 +73,10 @@ export interface PlanOptions {
   readonly activations?: ActivationPrecision;
 }
 
-/** Whether the file has a complete layer that drafts tokens. Throws as buildPlan. */
+/** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
 export function hasDraftLayer(file: GgufFile): boolean {
-  const architecture = architectureOf(file);
-  return architecture.hasDraftLayer?.(file, readHparams(file, architecture.allows)) ?? false;
+  const { drafts, allows } = architectureOf(file);
+  return drafts === true && fileHasDraftLayer(file, readHparams(file, allows));
 }
 
 /**

@@ -83,6 +83,9 @@ export class PlanBuilder {
   readonly #factors = new Set<string>();
   /** Callbacks that add the last ops of the plan. */
   readonly #ends: (() => void)[] = [];
+  /** Writers of values that depend on positions, which a draft computes again when it first reads them. */
+  readonly #positional = new Map<Value, () => void>();
+  #inDraft = false;
 
   readonly drafts: boolean;
   readonly fine: boolean;
@@ -116,6 +119,7 @@ export class PlanBuilder {
 
   /** Ensures that the value exists as floats. Returns the buffer. */
   asFloat(value: Value): BufferId {
+    if (this.#inDraft) this.#writeAgain(value);
     return value.forms.float ??= this.#buffer(value, "float");
   }
 
@@ -237,9 +241,26 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** Adds a layer to the KV cache. Returns its index. */
+  /** Adds a layer to the KV cache. Returns its index. A draft reads the layer that was added last. */
   kvLayer(layer: Omit<KvLayer, "group">): number {
-    return this.#kvLayers.push(layer) - 1;
+    return this.#inDraft ? this.#kvLayers.length - 1 : this.#kvLayers.push(layer) - 1;
+  }
+
+  /** Runs `write`, which adds the op that writes a value from positions, now and again in the draft. */
+  writePositional(value: Value, write: () => void): void {
+    this.#positional.set(value, write);
+    write();
+  }
+
+  /** Begins the draft: ops that are added from now on run only in drafts. */
+  beginDraft(): void {
+    this.#inDraft = true;
+  }
+
+  #writeAgain(value: Value): void {
+    const write = this.#positional.get(value);
+    this.#positional.delete(value);
+    write?.();
   }
 
   /** Adds a rotary table. Returns its index. */

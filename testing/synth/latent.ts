@@ -9,6 +9,7 @@ import {
 } from "./decoder.ts";
 import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
+import { writeNextToken } from "./qwen35.ts";
 
 interface LatentShape extends Dimensions {
   readonly heads: number;
@@ -34,6 +35,8 @@ interface LatentShape extends Dimensions {
   /** Weights are divided by their sum; by default where they are sigmoids. */
   readonly divided?: boolean;
   readonly leadingDense: number;
+  /** Extra layers that draft tokens. */
+  readonly drafts?: number;
 }
 
 const LATENT_TINY = {
@@ -153,7 +156,8 @@ export const MISTRAL4: SynthModel<LatentShape> = {
 };
 
 function write(file: SynthFile, shape: LatentShape): void {
-  const { embedding, layers, experts, leadingDense } = shape;
+  const { embedding, experts, leadingDense, drafts = 0 } = shape;
+  const layers = shape.layers + drafts;
   writeKeys(file, shape);
   writeReals(file, shape);
   writeEnds(file, shape);
@@ -169,13 +173,14 @@ function write(file: SynthFile, shape: LatentShape): void {
     writeExperts(file, block, embedding, experts);
     if (shape.sigmoid) file.vector(`${block}.exp_probs_b.bias`, experts.count, 0);
     writeSharedExpert(file, block, embedding, experts.shared * experts.feedForward);
+    if (layer >= shape.layers) writeNextToken(file, block, embedding);
   }
 }
 
 function writeKeys(file: SynthFile, shape: LatentShape): void {
-  const { rank, rotated, experts, queryRank = 0, factor, multiplier = 0.0707, beta } = shape;
+  const { rank, rotated, experts, queryRank = 0, factor, multiplier = 0.0707, beta, drafts = 0 } = shape;
   file.counts({
-    block_count: shape.layers,
+    block_count: shape.layers + drafts,
     context_length: shape.context,
     embedding_length: shape.embedding,
     feed_forward_length: shape.feedForward,
@@ -194,6 +199,7 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     expert_shared_count: experts.shared,
     expert_gating_func: shape.sigmoid ? 2 : 1,
     leading_dense_block_count: shape.leadingDense,
+    ...drafts > 0 && { nextn_predict_layers: drafts },
   });
   file.key("expert_weights_norm", "BOOL", shape.divided ?? shape.sigmoid ?? false);
   file.key("expert_weights_scale", "FLOAT32", experts.scale);

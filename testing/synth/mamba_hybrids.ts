@@ -17,6 +17,7 @@ import {
 import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 import { type Multipliers, writeMultipliers } from "./granite.ts";
+import { writeNextToken } from "./qwen35.ts";
 
 export interface MambaShape {
   readonly heads: number;
@@ -29,6 +30,8 @@ export interface MambaHybridShape extends DecoderShape {
   readonly mamba: MambaShape;
   /** Each layer's mixer, repeated: Mamba2 (M), attention (*), feed-forward (-) or experts (E). */
   readonly pattern: string;
+  /** Extra layers that draft tokens, of attention and experts. */
+  readonly drafts?: number;
 }
 
 export interface GraniteShape extends MambaHybridShape {
@@ -241,7 +244,7 @@ export const NEMOTRON_H_MOE: SynthModel<NemotronMoeShape> = {
 
 function writeNemotron(file: SynthFile, shape: MambaHybridShape & Partial<NemotronMoeShape>): void {
   const mixers = writeKeys(file, shape);
-  const widths = mixers.map((mixer) => "-E".includes(mixer) ? shape.feedForward : 0);
+  const widths = mixers.map((mixer) => ["-", "E", DRAFT].includes(mixer) ? shape.feedForward : 0);
   file.keys("feed_forward_length", "UINT32", widths);
   // llama.cpp requires this key too, for its drafting layers.
   file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-6);
@@ -252,6 +255,10 @@ function writeNemotron(file: SynthFile, shape: MambaHybridShape & Partial<Nemotr
     if (mixer === "-") writeUngated(file, block, shape.embedding, shape.feedForward);
     else if (mixer === "E") writeNemotronExperts(file, block, shape.embedding, shape.experts!);
     else writeMixer(file, block, shape, mixer);
+    if (mixer !== DRAFT) continue;
+    file.vector(`${block}.post_attention_norm.weight`, shape.embedding);
+    writeNemotronExperts(file, block, shape.embedding, shape.experts!);
+    writeNextToken(file, block, shape.embedding);
   }
 }
 
@@ -302,12 +309,16 @@ function writeGranite(file: SynthFile, shape: GraniteShape): void {
   }
 }
 
+/** Mixers of a layer that drafts. */
+const DRAFT = "*E";
+
 /** Writes the keys of both families. Returns each layer's mixer. */
 function writeKeys(file: SynthFile, shape: MambaHybridShape): string[] {
-  const { mamba, pattern } = shape;
+  const { mamba, pattern, drafts = 0 } = shape;
   const mixers = Array.from({ length: shape.layers }, (_, i) => pattern[i % pattern.length]);
+  mixers.push(...Array<string>(drafts).fill(DRAFT));
   file.counts({
-    block_count: shape.layers,
+    block_count: mixers.length,
     context_length: shape.context,
     embedding_length: shape.embedding,
     "attention.head_count": shape.heads,
@@ -316,8 +327,9 @@ function writeKeys(file: SynthFile, shape: MambaHybridShape): string[] {
     "rope.dimension_count": shape.headDim,
     vocab_size: shape.vocabulary,
     ...mambaCounts(mamba),
+    ...drafts > 0 && { nextn_predict_layers: drafts },
   });
-  const kvHeads = mixers.map((mixer) => mixer === "*" ? shape.kvHeads : 0);
+  const kvHeads = mixers.map((mixer) => mixer.startsWith("*") ? shape.kvHeads : 0);
   file.keys("attention.head_count_kv", "UINT32", kvHeads);
   writeReals(file, shape);
   return mixers;
@@ -334,7 +346,7 @@ function mambaCounts({ heads, headDim, groups, stateSize }: MambaShape): Record<
 }
 
 function writeMixer(file: SynthFile, block: string, shape: MambaHybridShape, mixer: string): void {
-  if (mixer === "*") writeAttention(file, block, shape);
+  if (mixer.startsWith("*")) writeAttention(file, block, shape);
   else writeMamba(file, block, shape.embedding, shape.mamba);
 }
 

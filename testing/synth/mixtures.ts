@@ -361,10 +361,7 @@ const SIGMOIDS = {
     }),
     afterCounts: writeWeights,
     feedForward: mixture(CHOICE_BIAS.large),
-    draft(file, block, { embedding }) {
-      writeNextToken(file, block, embedding);
-      file.vector(`${block}.layer_output_norm.weight`, embedding);
-    },
+    draft: (file, block, { embedding }) => writeNextToken(file, block, embedding, "layer_output_norm"),
   }),
 };
 

@@ -88,12 +88,17 @@ function writeHybrid(
   }
 }
 
-/** Writes the additional tensors of a drafting layer. */
-export function writeNextToken(file: SynthFile, block: string, embedding: number): void {
+/** Writes the additional tensors of a drafting layer. `norm` is the one before the output matrix. */
+export function writeNextToken(
+  file: SynthFile,
+  block: string,
+  embedding: number,
+  norm = "nextn.shared_head_norm",
+): void {
   file.matrix(`${block}.nextn.eh_proj`, 2 * embedding, embedding);
   for (const norm of ["enorm", "hnorm"]) file.vector(`${block}.nextn.${norm}.weight`, embedding);
   // Spreads the logits, like the output norm.
-  file.vector(`${block}.nextn.shared_head_norm.weight`, embedding, 6);
+  file.vector(`${block}.${norm}.weight`, embedding, 6);
 }
 
 /** Returns the sections of rotated pairs: thirds, and none for the fourth. */

@@ -1,6 +1,6 @@
 /** Cases of the draft layer test, with the exact answers that `deno task parity:drafts` generated. */
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { SynthOptions } from "../../testing/synth/synth.ts";
+import type { Architecture, SynthOptions } from "../../testing/synth/synth.ts";
 
 export interface DraftModel {
   /** The model's key in the table of exact answers. */
@@ -8,17 +8,18 @@ export interface DraftModel {
   readonly options: SynthOptions;
 }
 
-/** The hybrid's layers before the draft layer: three of Gated DeltaNet, one of attention. */
+/** Layers before the draft layer: of the hybrids three of Gated DeltaNet, one of attention. */
 const LAYERS = 4;
 
-const model = (architecture: "qwen35" | "qwen35moe", type: TensorType): DraftModel => ({
+const model = (architecture: Architecture, type: TensorType): DraftModel => ({
   name: `${architecture}-${type}`,
   options: { architecture, types: [type], seed: 1, layers: LAYERS, drafts: 1 },
 });
 
 export const DRAFT_MODELS: readonly DraftModel[] = [
   ...(["F32", "BF16", "Q8_0", "Q4_K"] as const).map((type) => model("qwen35", type)),
-  model("qwen35moe", "F32"),
+  ...(["qwen35moe", "qwen3next", "glm4moe", "deepseek2", "bailingmoe2", "hy_v3", "nemotron_h_moe"] as const)
+    .map((architecture) => model(architecture, "F32")),
 ];
 
 /** Tokens of the prompts. The first draft follows the second token. */

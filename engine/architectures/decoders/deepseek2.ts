@@ -6,7 +6,7 @@ import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { decoderKeys, type Family } from "../family.ts";
-import { latentAttention, readLatentHeads } from "../parts/latent_attention.ts";
+import { latentAttention, latentKeys, readLatentHeads } from "../parts/latent_attention.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { Rope } from "../parts/rope.ts";
 import {
@@ -29,6 +29,7 @@ export const DEEPSEEK2: Family = {
   architecture: "deepseek2",
   traits: { interleavedRope: true },
   allows: { experts: true, valuesDiffer: true },
+  drafts: true,
   read(b, h) {
     const keys = decoderKeys(b);
     const layerCount = leaveOutDrafting(b, h);
@@ -41,7 +42,10 @@ export const DEEPSEEK2: Family = {
     const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
     return {
       layerCount,
-      attention: (x, _, name) => latentAttention(b, x, table, heads, name),
+      attention: {
+        attend: (x, _, name) => latentAttention(b, x, table, heads, name),
+        keys: (x, _, name) => latentKeys(b, x, table, heads, name),
+      },
       feedForward(x, addTo, name, layer) {
         if (!experts || layer < denseLayers) {
           return feedForward(b, x, h.feedForwardLength, name, { addTo });

@@ -102,6 +102,7 @@ export const GLM4MOE: Family = {
   architecture: "glm4moe",
   traits: { feedForwardNorm: "post_attention_norm" },
   allows: { experts: true },
+  drafts: true,
   read(b, h) {
     refuseSections(decoderKeys(b));
     return {
@@ -129,6 +130,7 @@ export const BAILINGMOE2: Family = {
   architecture: "bailingmoe2",
   traits: { headNorms: true, fusedHeads: true },
   allows: { experts: true },
+  drafts: true,
   read(b, h) {
     const options = { sharedLength: "expert_shared_feed_forward_length", inGroups: true };
     return withExperts(b, h, readSigmoidExperts(b.file, h, options));
@@ -161,6 +163,7 @@ export const HY_V3: Family = {
   architecture: "hy_v3",
   traits: { headNorms: true },
   allows: { experts: true },
+  drafts: true,
   read(b, h) {
     const layers = Array.from({ length: h.blockCount }, (_, layer) => layer);
     const first = layers.find((layer) => b.file.tensors.has(`blk.${layer}.ffn_gate_inp.weight`));

@@ -20,8 +20,10 @@ export const GEMMA_EMBEDDING: Family = {
   ending: () => ({ encoder: true }),
   read: (b, h, rope) => ({
     ...gemmaTraits(b, h, rope, GEMMA3_WINDOWS),
-    attention: (x, _, name, { table, window }) =>
-      attendBothWays(b, separateHeads(b, x, h, name), h, { table: table!, window, headNorms: true }, name),
+    attention: {
+      attend: (x, _, name, { table, window }) =>
+        attendBothWays(b, separateHeads(b, x, h, name), h, { table: table!, window, headNorms: true }, name),
+    },
   }),
   pooling: "mean",
   pool: poolEmbedding,

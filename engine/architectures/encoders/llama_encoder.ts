@@ -84,9 +84,11 @@ function bothWays(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits)
   const table = ropeTable(b, rope.angles());
   return {
     ...traits,
-    attention(x, layer, name) {
-      const heads = traits.fusedHeads ? headsInTurn(b, x, h, name) : layerHeads(b, x, h, name, layer);
-      return attendBothWays(b, heads, h, { table, interleaved: traits.interleavedRope ?? false }, name);
+    attention: {
+      attend(x, layer, name) {
+        const heads = traits.fusedHeads ? headsInTurn(b, x, h, name) : layerHeads(b, x, h, name, layer);
+        return attendBothWays(b, heads, h, { table, interleaved: traits.interleavedRope ?? false }, name);
+      },
     },
   };
 }

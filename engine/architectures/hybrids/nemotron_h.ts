@@ -9,7 +9,8 @@ import { linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
+import { addDraftLayer } from "../parts/draft_layer.ts";
+import { mixAttention, mixKeys, mixMamba2 } from "../parts/mamba_hybrid.ts";
 import { experts, router } from "../parts/mixture.ts";
 
 /**
@@ -28,6 +29,7 @@ export const NEMOTRON_H: Architecture = {
  */
 export const NEMOTRON_H_MOE: Architecture = {
   allows: { layersDiffer: true, eitherEpsilon: true, experts: true },
+  drafts: true,
   build: (b, h) => {
     const mixture = readMixture(b, h);
     return buildNemotronH(b, h, (b, x, _, name, residual) => addMixture(b, x, mixture, name, residual));
@@ -60,6 +62,18 @@ function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): V
     } else {
       mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
     }
+  }
+  if (b.drafts) {
+    // One layer is attention and experts, each behind its norm.
+    const norm = (x: Value, name: string) => rmsNorm(b, x, name, h.epsilon);
+    const heads = h.layers[layers];
+    addDraftLayer(b, x, h, {
+      keys: (x, name) => mixKeys(b, norm(x, name("attn_norm")), h, heads, { scale }, name),
+      layer(x, name) {
+        mixAttention(b, norm(x, name("attn_norm")), h, heads, { scale }, name, { addTo: x });
+        feedForward(b, norm(x, name("post_attention_norm")), heads.feedForwardLength, name, { addTo: x });
+      },
+    });
   }
   return x;
 }

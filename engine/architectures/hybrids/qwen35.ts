@@ -1,24 +1,19 @@
 import { type DeltaHparams, readDeltaHparams } from "../../gguf/hparams/delta_hparams.ts";
-import type { GgufFile } from "../../gguf/types.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
-import { candidates } from "../../plan/ops/candidates.ts";
 import { deltaRule } from "../../plan/ops/delta_rule.ts";
 import { embed } from "../../plan/ops/embed.ts";
-import { join } from "../../plan/ops/join.ts";
-import { keep } from "../../plan/ops/keep.ts";
 import { type Linear, linear } from "../../plan/ops/matmul.ts";
-import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../../plan/ops/rope_append.ts";
-import { ropeTableOf } from "../../plan/ops/rope_table.ts";
-import { shift } from "../../plan/ops/shift.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { convolveHeads } from "../../plan/ops/short_conv.ts";
 import { glu } from "../../plan/ops/glu.ts";
 import { type DeltaShape, deltaState, type HeadShape } from "../../plan/plan.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { isDrafting } from "../left_out.ts";
+import { leaveOutDrafting } from "../left_out.ts";
+import { addDraftLayer } from "../parts/draft_layer.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
@@ -28,7 +23,7 @@ import type { Rope } from "../parts/rope.ts";
  * models/qwen3_5.
  */
 export const QWEN35: Architecture = {
-  hasDraftLayer,
+  drafts: true,
   build: (b, h, rope) =>
     buildHybrid(b, h, rope, (x, addTo, name) => {
       const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
@@ -52,16 +47,14 @@ export function buildHybrid(
 ): Value {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.epsilon;
-  b.leaveOut((name) => isDrafting(name, delta.layers + (b.drafts ? 1 : 0)));
+  leaveOutDrafting(b, h);
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
-  const angles = rope.angles();
-  const turn: Turn = { table: b.ropeTable(angles), pairs: angles.frequencies.length };
-  const table = ropeTableOf(b, turn.table, turn.pairs);
+  const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const mixIn = rmsNorm(b, x, name("attn_norm"), eps);
     if ((layer + 1) % delta.attentionInterval === 0) {
-      gatedAttention(b, mixIn, x, h, gatedHeads(b, h), table, name);
+      gatedAttention(b, mixIn, x, h, table, name);
     } else {
       const mixed = gatedDeltaNet(b, mixIn, { ...delta, ...order }, eps, name);
       const out = { name: name("ssm_out"), rows: h.embeddingLength, fine: h.embeddingLength };
@@ -69,14 +62,19 @@ export function buildHybrid(
     }
     feedForward(rmsNorm(b, x, name("post_attention_norm"), eps), x, name);
   }
-  if (b.drafts) draftLayer(b, x, h, { turn, table, layer: delta.layers }, feedForward);
+  if (b.drafts) {
+    addDraftLayer(b, x, h, {
+      keys(x, name) {
+        const kept = linear(b, rmsNorm(b, x, name("attn_norm"), eps), keysAndValues(h, name));
+        turnAndKeep(b, [undefined, ...kept], h, table, name);
+      },
+      layer(x, name) {
+        gatedAttention(b, rmsNorm(b, x, name("attn_norm"), eps), x, h, table, name);
+        feedForward(rmsNorm(b, x, name("post_attention_norm"), eps), x, name);
+      },
+    });
+  }
   return x;
-}
-
-/** One of the plan's rotary tables. */
-interface Turn {
-  readonly table: number;
-  readonly pairs: number;
 }
 
 /** Returns the shape of gated heads with a new KV cache. */
@@ -96,7 +94,6 @@ function gatedAttention(
   x: Value,
   addTo: Value,
   h: Hparams,
-  heads: HeadShape,
   table: Value,
   name: TensorName,
 ): void {
@@ -104,7 +101,7 @@ function gatedAttention(
     { name: name("attn_q"), rows: 2 * h.headCount * h.keyLength }, // each head's query, then its gate
     ...keysAndValues(h, name),
   ]);
-  turnAndKeep(b, qkv, h, heads, table, name);
+  const heads = turnAndKeep(b, qkv, h, table, name);
   const attn = attention(b, qkv[0], heads, 1 / Math.sqrt(h.keyLength));
   linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo }]);
 }
@@ -113,15 +110,15 @@ function keysAndValues(h: Hparams, name: TensorName): Linear[] {
   return ["attn_k", "attn_v"].map((part) => ({ name: name(part), rows: h.headCountKv * h.keyLength }));
 }
 
-/** Rotates queries and keys, and appends keys and values to the KV cache; without queries only the latter. */
+/** Rotates queries, if there are any, and keys, and appends keys and values to a new KV cache. */
 function turnAndKeep(
   b: PlanBuilder,
   qkv: readonly (Value | undefined)[],
   h: Hparams,
-  heads: HeadShape,
   table: Value,
   name: TensorName,
-): void {
+): HeadShape {
+  const heads = gatedHeads(b, h);
   ropeAppend(b, qkv, heads, {
     table,
     rotated: h.ropeDimensionCount,
@@ -130,6 +127,7 @@ function turnAndKeep(
     qNorm: qkv[0] && name("attn_q_norm"),
     kNorm: name("attn_k_norm"),
   });
+  return heads;
 }
 
 function gatedDeltaNet(
@@ -152,67 +150,4 @@ function gatedDeltaNet(
   convolveHeads(b, qkv, name("ssm_conv1d"), heads, eps);
   const tensors = { decay: name("ssm_a"), bias: name("ssm_dt.bias"), norm: name("ssm_norm.weight") };
   return deltaRule(b, { qkv, gate, alpha, beta }, tensors, heads, eps);
-}
-
-/**
- * Builds the extra layer that drafts. From a token and the previous row after the output norm, it computes a
- * row that predicts the token after next. Every step appends keys and values of all its tokens to this
- * layer's cache.
- * A draft continues from a row of the previous step, or of the previous draft. The first token has zeros as
- * previous row.
- * Sources: "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.2. The choice of the previous row,
- * and the pairing of tokens and positions, follow llama.cpp (qwen35).
- */
-function draftLayer(
-  b: PlanBuilder,
-  x: Value,
-  h: Hparams,
-  { turn, table, layer }: { turn: Turn; table: Value; layer: number },
-  feedForward: FeedForward,
-): void {
-  const name = (tensor: string) => `blk.${layer}.${tensor}`;
-  const own = (tensor: string, otherwise: string) =>
-    b.file.tensors.has(`${name(tensor)}.weight`) ? name(tensor) : otherwise;
-  const [width, eps, heads] = [h.embeddingLength, h.epsilon, gatedHeads(b, h)];
-  const hidden = rmsNorm(b, rmsNorm(b, x, "output_norm", eps), name("nextn.hnorm"), eps);
-  const begin = (before: Value) => {
-    const token = embed(b, own("nextn.embed_tokens", "token_embd"), h.vocabSize, width);
-    const both = join(b, rmsNorm(b, token, name("nextn.enorm"), eps), before);
-    const [row] = linear(b, both, [{ name: name("nextn.eh_proj"), rows: width }]);
-    return { row, mixIn: rmsNorm(b, row, name("attn_norm"), eps) };
-  };
-  const kept = linear(b, begin(shift(b, hidden)).mixIn, keysAndValues(h, name));
-  turnAndKeep(b, [undefined, ...kept], h, heads, table, name);
-  b.atEnd(() => {
-    const { row, mixIn } = begin(recall(b, hidden));
-    gatedAttention(b, mixIn, row, h, heads, ropeTableOf(b, turn.table, turn.pairs), name);
-    feedForward(rmsNorm(b, row, name("post_attention_norm"), eps), row, name);
-    const norm = own("nextn.shared_head_norm", "output_norm");
-    const output = b.file.tensors.has("output.weight") ? "output" : "token_embd";
-    candidates(
-      b,
-      rmsNorm(b, row, norm, eps, "logits"),
-      h.vocabSize,
-      {},
-      own("nextn.shared_head_head", output),
-    );
-    keep(b, rmsNorm(b, rmsNorm(b, row, norm, eps), name("nextn.hnorm"), eps), hidden);
-  });
-}
-
-/** A file needs all these tensors to have a layer that drafts. */
-const DRAFT_TENSORS = [
-  "nextn.eh_proj",
-  "nextn.enorm",
-  "nextn.hnorm",
-  "attn_norm",
-  "attn_q",
-  "attn_k",
-  "attn_v",
-];
-
-export function hasDraftLayer(file: GgufFile, h: Hparams): boolean {
-  const { layers } = readDeltaHparams(file, h);
-  return layers < h.blockCount &&
-    DRAFT_TENSORS.every((tensor) => file.tensors.has(`blk.${layers}.${tensor}.weight`));
 }

@@ -4,7 +4,7 @@ import type { PlanBuilder } from "../../plan/builder.ts";
 import type { Architecture } from "../architecture.ts";
 import { mixture } from "../parts/mixture.ts";
 import { gatedSharedExpert } from "../parts/shared_experts.ts";
-import { buildHybrid, type FeedForward, hasDraftLayer } from "./qwen35.ts";
+import { buildHybrid, type FeedForward } from "./qwen35.ts";
 
 /**
  * Qwen3.5's hybrid with experts and one shared expert, whose output a sigmoid gate scales. Source: Hugging
@@ -12,7 +12,7 @@ import { buildHybrid, type FeedForward, hasDraftLayer } from "./qwen35.ts";
  */
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
-  hasDraftLayer,
+  drafts: true,
   build: (b, h, rope) => buildHybrid(b, h, rope, hybridMixture(b, h)),
 };
 

@@ -10,6 +10,7 @@ import { hybridMixture } from "./qwen35moe.ts";
  */
 export const QWEN3NEXT: Architecture = {
   allows: { experts: true },
+  drafts: true,
   build: (b, h, rope) => {
     refuseRowsByHead(b.file);
     return buildHybrid(b, h, rope, hybridMixture(b, h), { inGroups: true });

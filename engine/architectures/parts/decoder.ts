@@ -11,7 +11,9 @@ import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { TensorName } from "../architecture.ts";
 import type { Traits } from "../traits.ts";
-import { groupedAttention } from "./grouped_attention.ts";
+import { layersBeforeDrafts } from "../left_out.ts";
+import { addDraftLayer, type DraftBlock } from "./draft_layer.ts";
+import { groupedAttention, type GroupedHeads, groupedKeys } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 import type { LayerAttention } from "./windows.ts";
 
@@ -35,11 +37,8 @@ export interface DecoderTraits extends Traits {
    * sqrt(headDim).
    */
   readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
-  /**
-   * Returns the attention output of normed rows x: [rows, columns of the output matrix]; by default grouped
-   * heads.
-   */
-  readonly attention?: (x: Value, layer: number, name: TensorName, own: LayerAttention) => Value;
+  /** How layers attend; by default with grouped heads. */
+  readonly attention?: Attention;
   /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
   /** Suffix of the names of norms after attention and feed-forward; by default ".weight". */
@@ -49,6 +48,14 @@ export interface DecoderTraits extends Traits {
    * passes.
    */
   readonly passes?: { readonly count: number; readonly normed: boolean };
+}
+
+/** How the layers of a decoder attend. */
+export interface Attention {
+  /** Returns the attention output of normed rows x: [rows, columns of the output matrix]. */
+  attend(x: Value, layer: number, name: TensorName, own: LayerAttention): Value;
+  /** Only appends keys and values of normed rows x to a new KV cache. Families that draft have it. */
+  keys?(x: Value, layer: number, name: TensorName): void;
 }
 
 /**
@@ -65,7 +72,7 @@ export interface DecoderTraits extends Traits {
 export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): Value {
   let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
   const perLayer = typeof traits.perLayer === "function" ? traits.perLayer() : traits.perLayer;
-  const attend = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
+  const attention = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
   for (let pass = 0; pass < count; pass++) {
     if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
@@ -77,11 +84,31 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
         traits,
         layer,
         shape,
-        (rows, name) => attend(rows, layer, name, perLayer?.[layer] ?? {}),
+        (rows, name) => attention.attend(rows, layer, name, perLayer?.[layer] ?? {}),
       );
     }
   }
+  if (b.drafts) addDraftLayer(b, x, h, draftBlock(b, h, traits, attention));
   return x;
+}
+
+/** Returns the layer that drafts, which sees all tokens. */
+function draftBlock(b: PlanBuilder, h: Hparams, traits: DecoderTraits, attention: Attention): DraftBlock {
+  const layer = layersBeforeDrafts(b.file, h);
+  return {
+    keys: (x, name) => attention.keys!(normOf(traits)(b, x, name("attn_norm"), h.epsilon), layer, name),
+    layer(x) {
+      addLayer(
+        b,
+        h,
+        x,
+        traits,
+        layer,
+        h.layers[layer],
+        (rows, name) => attention.attend(rows, layer, name, {}),
+      );
+    },
+  };
 }
 
 const normOf = ({ layerNorms }: Traits) => layerNorms ? layerNorm : rmsNorm;
@@ -139,27 +166,29 @@ function grouped(
   rope: Rope,
   traits: DecoderTraits,
   alike: boolean,
-): NonNullable<DecoderTraits["attention"]> {
+): Attention {
   const { positionlessEvery: every, hasPositions = (layer) => !every || (layer + 1) % every !== 0 } = traits;
   const table = alike ? ropeTable(b, rope.angles()) : undefined;
-  return (x, layer, name, own) =>
-    groupedAttention(b, x, {
-      heads: h.layers[layer].heads,
-      kvHeads: h.layers[layer].kvHeads,
-      headDim: h.keyLength,
-      table: hasPositions(layer) ? table : undefined,
-      ...own,
-      rotated: h.ropeDimensionCount,
-      interleaved: traits.interleavedRope,
-      eps: h.epsilon,
-      headNorms: traits.headNorms,
-      normsLast: traits.normsLast,
-      rowNorms: traits.rowNorms,
-      headLayerNorms: traits.headLayerNorms,
-      scale: traits.scales?.attention,
-      fused: traits.fusedHeads,
-      sinks: traits.sinks,
-      softcap: traits.softcap,
-      temperature: traits.temperature,
-    }, name);
+  const headsOf = (layer: number): GroupedHeads => ({
+    heads: h.layers[layer].heads,
+    kvHeads: h.layers[layer].kvHeads,
+    headDim: h.keyLength,
+    table: hasPositions(layer) ? table : undefined,
+    rotated: h.ropeDimensionCount,
+    interleaved: traits.interleavedRope,
+    eps: h.epsilon,
+    headNorms: traits.headNorms,
+    normsLast: traits.normsLast,
+    rowNorms: traits.rowNorms,
+    headLayerNorms: traits.headLayerNorms,
+    scale: traits.scales?.attention,
+    fused: traits.fusedHeads,
+    sinks: traits.sinks,
+    softcap: traits.softcap,
+    temperature: traits.temperature,
+  });
+  return {
+    attend: (x, layer, name, own) => groupedAttention(b, x, { ...headsOf(layer), ...own }, name),
+    keys: (x, layer, name) => groupedKeys(b, x, headsOf(layer), name),
+  };
 }

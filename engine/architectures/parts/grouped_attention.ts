@@ -5,6 +5,7 @@ import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
+import type { HeadShape } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
 /** Query heads per KV head from which values read rows in two planes. */
@@ -49,32 +50,63 @@ export interface GroupedHeads {
  * [rows, heads x headDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
-  const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window, softcap } = of;
-  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const { headDim, scale = 1 / Math.sqrt(headDim), window, softcap } = of;
+  const [q, k, v] = projections(of, name);
+  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
+  const [queries, keys, values, gated] = linear(b, x, [q, k, v, ...gates]);
+  const normed = normRow(b, queries, "attn_q_norm", of.heads, of, name);
+  const shape = append(b, [normed, keys, values], of, name);
+  const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
+  const attn = attention(b, normed, shape, scale, { window, sinks, softcap });
+  return of.outputGate ? gate(b, gated, attn, { activation: "sigmoid" }) : attn;
+}
+
+/** Appends the keys and values of x to a new KV cache, and computes nothing else of the attention. */
+export function groupedKeys(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): void {
+  append(b, [undefined, ...linear(b, x, projections(of, name).slice(1))], of, name);
+}
+
+/** Returns the matrices of queries, keys and values. */
+function projections({ heads, kvHeads, headDim, ...of }: GroupedHeads, name: TensorName): Linear[] {
   const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
   const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
   const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
   // Rounding values costs the most accuracy (docs/lab/2026-11.md, "Trained weights"). Where heads share
   // values, their product is small.
-  const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
-  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
-  const made = linear(b, x, [q, k, { ...v, fine }, ...gates]);
-  const normed = (value: Value, part: string, heads: number) => {
-    if (of.headLayerNorms) return layerNorm(b, value, name(part), of.eps, value.rows, heads);
-    return of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
-  };
-  const queries = normed(made[0], "attn_q_norm", heads);
-  ropeAppend(b, [queries, normed(made[1], "attn_k_norm", kvHeads), made[2]], shape, {
+  return [q, k, { ...v, fine: SHARED_BY <= heads / kvHeads ? v.rows : 0 }];
+}
+
+/** Rotates queries, if there are any, and appends keys and values to a new KV cache. */
+function append(
+  b: PlanBuilder,
+  [q, k, v]: readonly (Value | undefined)[],
+  of: GroupedHeads,
+  name: TensorName,
+): HeadShape {
+  const { heads, kvHeads, headDim, table } = of;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  ropeAppend(b, [q, normRow(b, k!, "attn_k_norm", kvHeads, of, name), v], shape, {
     table,
     rotated: table ? of.rotated : 0,
     interleaved: of.interleaved ?? false,
     eps: of.eps,
-    qNorm: of.headNorms ? name("attn_q_norm") : undefined,
+    qNorm: of.headNorms && q ? name("attn_q_norm") : undefined,
     kNorm: of.headNorms ? name("attn_k_norm") : undefined,
     normLast: of.normsLast,
     temperature: of.temperature,
   });
-  const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  const attn = attention(b, queries, shape, scale, { window, sinks, softcap });
-  return of.outputGate ? gate(b, made[3], attn, { activation: "sigmoid" }) : attn;
+  return shape;
+}
+
+/** Norms queries or keys outside `ropeAppend`, where the family does. */
+function normRow(
+  b: PlanBuilder,
+  row: Value,
+  part: string,
+  heads: number,
+  of: GroupedHeads,
+  name: TensorName,
+): Value {
+  if (of.headLayerNorms) return layerNorm(b, row, name(part), of.eps, row.rows, heads);
+  return of.rowNorms ? rmsNorm(b, row, name(part), of.eps) : row;
 }

@@ -5,9 +5,10 @@ import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
 import { headMatmul } from "../../plan/ops/head_matmul.ts";
 import { join } from "../../plan/ops/join.ts";
-import { fused, linear } from "../../plan/ops/matmul.ts";
+import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
+import type { HeadShape } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
 /**
@@ -90,22 +91,12 @@ export function latentAttention(
   of: LatentHeads,
   name: TensorName,
 ): Value {
-  const { heads, rank, rotated, eps, temperature } = of;
-  const width = rotated + rank;
-  const shape = {
-    layer: b.kvLayer({ heads: 1, headDim: width }),
-    heads,
-    kvHeads: 1,
-    headDim: width,
-    gated: false,
-  };
+  const { heads, rank, rotated } = of;
   const asked = of.queryRank === 0
     ? { name: name("attn_q"), rows: heads * of.keyLength }
     : { name: name("attn_q_a"), rows: of.queryRank };
-  // Rounding values costs the most accuracy, and this row holds the values of all heads.
-  const [latent, place] = fused(name("attn_kv_a_mqa"), [rank, rotated]);
-  const [q, made, turned] = linear(b, x, [asked, { ...latent, fine: rank }, place]);
-  const key = join(b, turned, rmsNorm(b, made, name("attn_kv_a_norm"), eps));
+  const [q, ...latent] = linear(b, x, [asked, ...latentRow(of, name)]);
+  const key = keyOf(b, latent, of, name);
   const queries = headMatmul(b, of.queryRank === 0 ? q : queriesOf(b, q, of, name), {
     name: name("attn_k_b"),
     heads,
@@ -113,8 +104,7 @@ export function latentAttention(
     rest: rotated,
     keeps: true,
   });
-  const turning = { table, rotated, interleaved: true, eps, vFrom: rotated, temperature };
-  ropeAppend(b, [queries, key, key], shape, turning);
+  const shape = append(b, queries, key, table, of);
   const read = attention(b, queries, shape, of.scale);
   return headMatmul(b, read, {
     name: name("attn_v_b"),
@@ -124,6 +114,38 @@ export function latentAttention(
     keeps: false,
     fine: true,
   });
+}
+
+/** Appends the latent rows of x to a new KV cache, and computes nothing else of the attention. */
+export function latentKeys(b: PlanBuilder, x: Value, table: Value, of: LatentHeads, name: TensorName): void {
+  append(b, undefined, keyOf(b, linear(b, x, latentRow(of, name)), of, name), table, of);
+}
+
+/** Returns the matrices of the latent row and of its rotated dimensions. */
+function latentRow({ rank, rotated }: LatentHeads, name: TensorName): Linear[] {
+  const [latent, place] = fused(name("attn_kv_a_mqa"), [rank, rotated]);
+  // Rounding values costs the most accuracy, and this row holds the values of all heads.
+  return [{ ...latent, fine: rank }, place];
+}
+
+/** Returns the row to cache: the rotated dimensions, then the normed latent row. */
+function keyOf(b: PlanBuilder, [latent, place]: Value[], { eps }: LatentHeads, name: TensorName): Value {
+  return join(b, place, rmsNorm(b, latent, name("attn_kv_a_norm"), eps));
+}
+
+/** Rotates queries, if there are any, and appends the latent rows to a new KV cache. */
+function append(
+  b: PlanBuilder,
+  queries: Value | undefined,
+  key: Value,
+  table: Value,
+  { heads, rank, rotated, eps, temperature }: LatentHeads,
+): HeadShape {
+  const headDim = rotated + rank;
+  const shape = { layer: b.kvLayer({ heads: 1, headDim }), heads, kvHeads: 1, headDim, gated: false };
+  const turning = { table, rotated, interleaved: true, eps, vFrom: rotated, temperature };
+  ropeAppend(b, [queries, key, key], shape, turning);
+  return shape;
 }
 
 /** Returns queries, [rows, heads x keyLength], with each head's rotated dimensions last. */

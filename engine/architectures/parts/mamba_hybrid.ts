@@ -8,7 +8,7 @@ import { mamba2, mambaColumns } from "../../plan/ops/mamba2.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { convolveChannels } from "../../plan/ops/short_conv.ts";
 import { mambaState } from "../../plan/plan.ts";
-import { groupedAttention } from "./grouped_attention.ts";
+import { groupedAttention, type GroupedHeads, groupedKeys } from "./grouped_attention.ts";
 import type { TensorName } from "../architecture.ts";
 
 /** The value that a mixer's output is added to, times a factor. */
@@ -58,12 +58,27 @@ export function mixAttention(
   b: PlanBuilder,
   x: Value,
   h: Hparams,
-  { heads, kvHeads }: LayerShape,
+  shape: LayerShape,
   options: AttentionOptions,
   name: TensorName,
   residual: Residual,
 ): void {
-  const rope = { rotated: h.ropeDimensionCount, eps: h.epsilon };
-  const attn = groupedAttention(b, x, { heads, kvHeads, headDim: h.keyLength, ...rope, ...options }, name);
+  const attn = groupedAttention(b, x, headsOf(h, shape, options), name);
   linear(b, attn, [{ name: name("attn_output"), rows: residual.addTo.columns, ...residual }]);
+}
+
+/** Appends the keys and values of normed rows x to a new KV cache. */
+export function mixKeys(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  shape: LayerShape,
+  options: AttentionOptions,
+  name: TensorName,
+): void {
+  groupedKeys(b, x, headsOf(h, shape, options), name);
+}
+
+function headsOf(h: Hparams, { heads, kvHeads }: LayerShape, options: AttentionOptions): GroupedHeads {
+  return { heads, kvHeads, headDim: h.keyLength, rotated: h.ropeDimensionCount, eps: h.epsilon, ...options };
 }

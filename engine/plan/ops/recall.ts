@@ -15,6 +15,7 @@ export const RECALL = opKind({
 
 /** Begins the plan's draft with rows of the previous step. */
 export function recall(b: PlanBuilder, x: Value): Value {
+  b.beginDraft();
   const out = b.floats("recalled", x.rows, x.columns);
   b.push(RECALL, { x: b.asFloat(x), out: b.asFloat(out) });
   return out;

@@ -14,14 +14,10 @@ export const ROPE_TABLE = opKind({
   text: (op, t) => `${t.buffer(op.out)} = rope_table(${op.table === 0 ? "" : op.table})`,
 });
 
-/** Returns cos and sin of each token's position, from a table of the plan. */
-export function ropeTableOf(b: PlanBuilder, table: number, pairs: number): Value {
-  const out = b.floats("angles", "step", 2 * pairs);
-  b.push(ROPE_TABLE, { out: b.asFloat(out), table });
-  return out;
-}
-
 /** Adds a table, and returns cos and sin of each token's position. */
 export function ropeTable(b: PlanBuilder, angles: RopeAngles): Value {
-  return ropeTableOf(b, b.ropeTable(angles), angles.frequencies.length);
+  const table = b.ropeTable(angles);
+  const out = b.floats("angles", "step", 2 * angles.frequencies.length);
+  b.writePositional(out, () => b.push(ROPE_TABLE, { out: b.asFloat(out), table }));
+  return out;
 }

@@ -36,10 +36,6 @@ class Cohere2(CommandR):
 class Cohere2Moe(CommandR):
     """Experts behind the first layers, which have positions whatever they see; RMSNorm where the file has its epsilon."""
 
-    def __init__(self, reader, context):
-        super().__init__(reader, context)
-        self.layers -= self.key("nextn_predict_layers", 0)
-
     def norm(self, x, name):
         rms = self.key("attention.layer_norm_rms_epsilon") is not None
         return Model.norm(self, x, name) if rms else super().norm(x, name)

@@ -126,7 +126,10 @@ class NemotronHMoe(NemotronH):
         name = f"blk.{layer}"
         if f"{name}.ffn_gate_inp.weight" not in self.weights:
             return super().layer(x, layer, cache)
-        normed = self.norm(x, f"{name}.attn_norm")
+        norm = "attn_norm"
+        if layer >= self.layers:  # the one that drafts
+            x, norm = x + self.attention(self.norm(x, f"{name}.attn_norm"), layer, cache), "post_attention_norm"
+        normed = self.norm(x, f"{name}.{norm}")
         shared = self.linear(squared_relu(self.linear(normed, f"{name}.ffn_up_shexp")), f"{name}.ffn_down_shexp")
         return x + self.chosen(normed, name) + shared
 

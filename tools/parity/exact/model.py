@@ -71,7 +71,8 @@ class Model:
                         for t in reader.tensors}
         self.fields = {name: field.contents() for name, field in reader.fields.items()}
         self.architecture, self.context = self.fields["general.architecture"], context
-        self.layers, self.heads = self.key("block_count"), self.key("attention.head_count")
+        drafting = self.key("nextn_predict_layers", 0)
+        self.layers, self.heads = self.key("block_count") - drafting, self.key("attention.head_count")
         self.kv_heads = self.key("attention.head_count_kv", self.heads)
         self.head_dim = self.key("attention.key_length")
         if self.head_dim is None:
@@ -238,4 +239,29 @@ class Model:
                 self.rounds = None
             tokens = [step["token"]]
             out.append(step)
+        return out
+
+    def drafts(self, tokens, steps, top):
+        """What the layer behind the others takes for likeliest after the tokens, then after its own choice, and so on: it sees each
+        token beside the row before it, and of a draft beside its own last row; the first token has zeros before it. "DeepSeek-V3
+        Technical Report" (arXiv 2412.19437), section 2.2."""
+        layer, name = self.layers, f"blk.{self.layers}"
+        cache = Cache(layer + 1)
+        before = self.rows(tokens[:-1], Cache(layer)) if len(tokens) > 1 else np.zeros((0, self.key("embedding_length")))
+        before = np.concatenate([np.zeros((1, before.shape[1])), before])
+        own = lambda tensor, other: tensor if f"{tensor}.weight" in self.weights else other
+        embedding = self.weights[f"{own(f'{name}.nextn.embed_tokens', 'token_embd')}.weight"]
+        head = "output" if "output.weight" in self.weights else "token_embd"
+        out = []
+        for _ in range(steps):
+            both = [self.norm(embedding[tokens], f"{name}.nextn.enorm"), self.norm(before, f"{name}.nextn.hnorm")]
+            x = self.layer(self.linear(np.concatenate(both, axis=1), f"{name}.nextn.eh_proj"), layer, cache)
+            cache.length += len(tokens)
+            before = self.norm(x[-1:], own(f"{name}.nextn.shared_head_norm", own(f"{name}.layer_output_norm", self.output_norm)))
+            logits = self.linear(before, own(f"{name}.nextn.shared_head_head", head))[0]
+            logits = logits - logits.max()
+            row = logits - np.log(np.exp(logits).sum())
+            order = np.argsort(-row, kind="stable")[:top]
+            tokens = [int(order[0])]
+            out.append({"token": tokens[0], "top": [[int(i), float(row[i])] for i in order]})
         return out

@@ -1,7 +1,7 @@
 """The hybrid: Gated DeltaNet, token after token as the paper has it (arXiv 2412.06464), and attention with output gates."""
 import numpy as np
 
-from model import Cache, Model, sigmoid, silu
+from model import Model, sigmoid, silu
 
 
 class Qwen35(Model):
@@ -11,7 +11,6 @@ class Qwen35(Model):
         super().__init__(reader, context)
         self.key_heads, self.value_heads = self.key("ssm.group_count"), self.key("ssm.time_step_rank")
         self.state_dim = self.key("ssm.state_size")
-        self.layers -= self.key("nextn_predict_layers", 0)
 
     def mix(self, x, layer, cache):
         recurrent = f"blk.{layer}.ssm_a" in self.weights
@@ -57,28 +56,3 @@ class Qwen35(Model):
 
     def beta_and_alpha(self, x, name):
         return self.linear(x, f"{name}.ssm_beta"), self.linear(x, f"{name}.ssm_alpha")
-
-    def drafts(self, tokens, steps, top):
-        """What the layer behind the others takes for likeliest after the tokens, then after its own choice, and so on: it sees each
-        token beside the row before it, and of a draft beside its own last row; the first token has zeros before it. "DeepSeek-V3
-        Technical Report" (arXiv 2412.19437), section 2.2."""
-        layer, name = self.layers, f"blk.{self.layers}"
-        cache = Cache(layer + 1)
-        before = self.rows(tokens[:-1], Cache(layer)) if len(tokens) > 1 else np.zeros((0, self.key("embedding_length")))
-        before = np.concatenate([np.zeros((1, before.shape[1])), before])
-        own = lambda tensor, other: tensor if f"{tensor}.weight" in self.weights else other
-        embedding = self.weights[f"{own(f'{name}.nextn.embed_tokens', 'token_embd')}.weight"]
-        head = "output" if "output.weight" in self.weights else "token_embd"
-        out = []
-        for _ in range(steps):
-            both = [self.norm(embedding[tokens], f"{name}.nextn.enorm"), self.norm(before, f"{name}.nextn.hnorm")]
-            x = self.layer(self.linear(np.concatenate(both, axis=1), f"{name}.nextn.eh_proj"), layer, cache)
-            cache.length += len(tokens)
-            before = self.norm(x[-1:], own(f"{name}.nextn.shared_head_norm", self.output_norm))
-            logits = self.linear(before, own(f"{name}.nextn.shared_head_head", head))[0]
-            logits = logits - logits.max()
-            row = logits - np.log(np.exp(logits).sum())
-            order = np.argsort(-row, kind="stable")[:top]
-            tokens = [int(order[0])]
-            out.append({"token": tokens[0], "top": [[int(i), float(row[i])] for i in order]})
-        return out

@@ -11,10 +11,6 @@ from qwen3moe import mixture
 class Glm4Moe(Model):
     feed_forward_norm = "post_attention_norm"
 
-    def __init__(self, reader, context):
-        super().__init__(reader, context)
-        self.layers -= self.key("nextn_predict_layers", 0)
-
     def feed_forward(self, x, name):
         if f"{name}.ffn_gate_inp.weight" not in self.weights:
             return super().feed_forward(x, name)
