@@ -136,14 +136,14 @@ export class RecurrentStates {
   }
 
   /**
-   * Call after the rows were computed. If all drafts were right, the new state becomes the sequence's state. Returns
-   * `right`.
+   * Call after the rows were computed, of which `right` of `drafts` drafts were right. If all were, the new state
+   * becomes the sequence's state. Returns whether it did; else the rows must be computed again.
    */
-  drafted(sequence: Sequence, right: boolean): boolean {
+  drafted(sequence: Sequence, right: number, drafts: number): boolean {
     const state = sequence.state!;
-    if (right) [state.slot, state.draft] = [state.draft!, state.slot];
+    if (right === drafts) [state.slot, state.draft] = [state.draft!, state.slot];
     this.#dropDraft(state);
-    return right;
+    return right === drafts;
   }
 
   #dropDraft(state: RunningState): void {

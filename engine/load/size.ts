@@ -10,6 +10,7 @@ import {
   shortage,
   totalOf,
 } from "./memory_error.ts";
+import { carriesRows } from "../plan/ops/registry.ts";
 import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "../plan/plan.ts";
 import { planScratch } from "../plan/scratch.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
@@ -105,6 +106,7 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
     limits: {
       stateSlots: countStateSlots(plan, crowd),
       draftSlots: countDraftSlots(plan, crowd),
+      carriesRows: carriesRows(plan),
       parallel,
       kvBlocks,
       kvCached,
@@ -290,6 +292,7 @@ function countStateSlots(plan: Plan, crowd: Crowd): number | undefined {
 
 function countDraftSlots(plan: Plan, { parallel, drafts }: Crowd): number {
   if (!drafts || plan.states.length === 0) return 0;
+  if (carriesRows(plan)) return parallel + rowsOf({ parallel, drafts }).maxLogitRows;
   return Math.max(1, Math.min(parallel, DRAFT_SLOTS, Math.floor(DRAFT_BYTES / stateBytes(plan))));
 }
 

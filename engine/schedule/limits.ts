@@ -31,14 +31,19 @@ export interface EngineLimits {
   readonly queue: number;
   /** Slots of recurrent state: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
   readonly stateSlots?: number;
-  /** How many of these slots are for sequences with drafts, one each. 0 by default. */
+  /**
+   * How many of these slots are for sequences with drafts: one each, or with `carriesRows` one each and one for each
+   * draft. 0 by default.
+   */
   readonly draftSlots?: number;
+  /** Whether the slots only hold the rows that a drafting layer carries from token to token. */
+  readonly carriesRows?: boolean;
 }
 
 /** Throws RangeError for a limit that is not a whole number or too small. */
-export function checkLimits({ kvWindows: _, ...limits }: EngineLimits): void {
+export function checkLimits({ kvWindows: _, carriesRows: __, ...limits }: EngineLimits): void {
   for (const [name, value] of Object.entries(limits)) {
-    const least = leastOf(name as keyof EngineLimits, limits);
+    const least = leastOf(name as keyof typeof limits, limits);
     if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
     throw new RangeError(
       `Invalid engine limit ${name}: must be a whole number, ${least} or more (got ${value})`,

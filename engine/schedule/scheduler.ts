@@ -1,5 +1,6 @@
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { KvCache } from "../cache/kv_cache.ts";
+import { CarriedRows } from "../cache/carried_rows.ts";
 import { RecurrentStates } from "../cache/recurrent_state.ts";
 import { Fairness } from "./fairness.ts";
 import { checkLimits, type EngineLimits } from "./limits.ts";
@@ -54,6 +55,7 @@ export class Scheduler implements Restorer {
   /** Room for drafts, and for several steps at once. */
   readonly room: StepRoom;
   readonly #states: RecurrentStates | undefined;
+  readonly #rows: CarriedRows | undefined;
   readonly #limits: EngineLimits;
   readonly #stepRows: number;
   readonly #waiting = new Queue();
@@ -73,12 +75,12 @@ export class Scheduler implements Restorer {
     this.#limits = limits;
     this.#stepRows = limits.stepRows ?? limits.maxRows;
     this.#fairness = { interactive: new Fairness(limits.slice), batch: new Fairness(limits.slice) };
-    const { stateSlots, parallel, draftSlots, kvBlocks, kvCached, kvWindows: windows = [], maxRows } = limits;
-    this.#states = stateSlots === undefined
-      ? undefined
-      : new RecurrentStates(stateSlots, parallel, draftSlots);
+    const { stateSlots, parallel, draftSlots = 0, kvBlocks, kvCached, kvWindows: windows = [], maxRows } =
+      limits;
+    if (stateSlots !== undefined && limits.carriesRows) this.#rows = new CarriedRows(stateSlots, draftSlots);
+    else if (stateSlots !== undefined) this.#states = new RecurrentStates(stateSlots, parallel, draftSlots);
     this.cache = new KvCache(kvBlocks, this.#states, { windows, maxRows }, stored, kvCached);
-    this.room = new StepRoom(limits, this.cache, this.#states, () => this.running);
+    this.room = new StepRoom(limits, this.cache, this.#states ?? this.#rows, () => this.running);
     stored?.attach(this.cache);
   }
 
@@ -166,6 +168,7 @@ export class Scheduler implements Restorer {
 
   /** Queues the sequence again after its prefix could not be read. */
   giveBack(sequence: Sequence): void {
+    this.#rows?.release(sequence);
     this.cache.release(sequence);
     this.#running.take(sequence);
     this.#waiting.insert(sequence);
@@ -197,14 +200,15 @@ export class Scheduler implements Restorer {
       if (forced) forcedLeft -= part.rows - 1;
       rowsLeft -= part.rows;
       logitsLeft -= part.scores + (part.samples ? 1 : 0);
-      step.push({ ...part, state: this.#states?.step(sequence, part.rows) });
+      step.push({ ...part, state: (this.#states ?? this.#rows)?.step(sequence, part.rows) });
     }
     return step;
   }
 
   /** Updates a sequence after its part of a step was computed. `right` is the number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
-    if (drafts.length > 0 && this.#states?.drafted(sequence, right === drafts.length) === false) return;
+    const states = this.#states ?? this.#rows;
+    if (drafts.length > 0 && states?.drafted(sequence, right, drafts.length) === false) return;
     this.cache.advance(sequence, rows + right);
     this.#states?.advance(sequence);
     this.#fairness[priorityOf(sequence)].charge(sequence, rows + right);
@@ -293,11 +297,12 @@ export class Scheduler implements Restorer {
   }
 
   #takesPlace({ pooled }: Sequence): boolean {
-    return pooled === undefined || this.#states !== undefined;
+    return pooled === undefined || this.#limits.stateSlots !== undefined;
   }
 
   #start(sequence: Sequence): void {
     const restore = this.cache.admit(sequence);
+    this.#rows?.start(sequence);
     this.#waiting.take(sequence);
     this.#running.insert(sequence);
     sequence.admission.length = sequence.length;
@@ -378,6 +383,7 @@ export class Scheduler implements Restorer {
   }
 
   #release(sequence: Sequence): void {
+    this.#rows?.release(sequence);
     this.cache.release(sequence);
     this.released(sequence);
   }

@@ -1,4 +1,5 @@
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
+import type { CarriedRows } from "../cache/carried_rows.ts";
 import type { KvCache } from "../cache/kv_cache.ts";
 import type { RecurrentStates } from "../cache/recurrent_state.ts";
 import type { EngineLimits } from "./limits.ts";
@@ -11,7 +12,7 @@ export class StepRoom {
   constructor(
     private readonly limits: EngineLimits,
     private readonly cache: KvCache,
-    private readonly states: RecurrentStates | undefined,
+    private readonly states: RecurrentStates | CarriedRows | undefined,
     private readonly running: () => number,
   ) {}
 
@@ -63,7 +64,7 @@ export class StepRoom {
       most = Math.min(most, blockCount * KV_BLOCK_TOKENS - length);
     }
     if (most <= 0 || !this.cache.extend(sequence, length + most)) return part;
-    const state = this.states?.draft(sequence, rows);
+    const state = this.states?.draft(sequence, rows, most);
     const drafts = draft.slice(0, most);
     while (sequence.tokens.length < length + most) {
       sequence.tokens = grown(sequence.tokens, sequence.maxLength);

@@ -35,6 +35,6 @@ function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): numb
   if (state.read !== state.write || state.saves.length > 0) return 1;
   return Math.min(
     untilEnd,
-    ...[...sequence.state!.snapshotEdges].map((edge) => edge - sequence.kv.cached - 1),
+    ...[...sequence.state?.snapshotEdges ?? []].map((edge) => edge - sequence.kv.cached - 1),
   );
 }

@@ -121,6 +121,12 @@ export function canDraft({ ops }: { readonly ops: readonly PlanOp[] }): boolean 
   return ops.some(({ op }) => op === "recall");
 }
 
+/** Whether the plan's only state is the row that its drafting layer carries to the next token. */
+export function carriesRows({ ops }: { readonly ops: readonly PlanOp[] }): boolean {
+  const carrying = ops.filter((op) => statesOf(op).length > 0);
+  return carrying.length > 0 && carrying.every(({ op }) => op === "shift");
+}
+
 /** Returns every tensor that an op reads. */
 export function tensorsOf(op: PlanOp): TensorUse[] {
   return tensorsOfAll(kindOf(op).operands, op);
