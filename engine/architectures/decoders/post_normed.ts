@@ -3,6 +3,7 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
+import { refuseSections } from "../parts/rope_sections.ts";
 import { readWindows, windowedLayers } from "../parts/windows.ts";
 
 /** Layers per period of a model with windows. The last layer of a period has none. */
@@ -75,8 +76,9 @@ const GLM4: Family = {
   architecture: "glm4",
   traits: { norms: "both", interleavedRope: true, fusedGate: true, biases: ["attn_q", "attn_k", "attn_v"] },
   read(b, h, rope) {
+    refuseSections(decoderKeys(b));
     const table = ropeTable(b, rope.angles());
-    return { perLayer: h.layers.map(() => ({ table })) };
+    return { layerCount: leaveOutDrafting(b, h), perLayer: h.layers.map(() => ({ table })) };
   },
   checkpoints: {
     glm4: {

@@ -8,9 +8,9 @@ import type { GgufFile, MetadataValue } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
 import { buildPlan } from "../registry.ts";
 
-const read = (architecture: "olmo2" | "olmo3" | "exaone4") =>
+const read = (architecture: "olmo2" | "olmo3" | "exaone4" | "glm4") =>
   parseGguf(synthesize({ architecture, seed: 1, types: ["Q8_0"] }));
-const FILES = { olmo2: read("olmo2"), olmo3: read("olmo3"), exaone4: read("exaone4") };
+const FILES = { olmo2: read("olmo2"), olmo3: read("olmo3"), exaone4: read("exaone4"), glm4: read("glm4") };
 
 function withKeys(file: GgufFile, keys: Readonly<Record<string, MetadataValue>>): GgufFile {
   const prefix = file.metadata.getString("general.architecture");
@@ -51,10 +51,12 @@ Deno.test("exaone4: all layers have positions, or with windows only the layers t
   assertEquals([windows(hybrid), turned(hybrid)], [[40, 40, 40, 0], [64, 64, 64, 0]]);
 });
 
-Deno.test("exaone4: leaves out layers that draft tokens", () => {
-  const drafting = withKeys(FILES.exaone4, { nextn_predict_layers: 1 });
-  assertEquals(windows(buildPlan(drafting)), [0, 0, 0]);
-});
+for (const name of ["exaone4", "glm4"] as const) {
+  Deno.test(`${name}: leaves out layers that draft tokens`, () => {
+    const drafting = withKeys(FILES[name], { nextn_predict_layers: 1 });
+    assertEquals(windows(buildPlan(drafting)), [0, 0, 0]);
+  });
+}
 
 const BAD: readonly (readonly [what: string, field: string, file: GgufFile])[] = [
   [
@@ -86,6 +88,11 @@ const BAD: readonly (readonly [what: string, field: string, file: GgufFile])[] =
     "exaone4 with norms of whole rows",
     'tensor "blk.1.attn_q_norm.weight"',
     withTensor(FILES.exaone4, "blk.1.attn_q_norm.weight", "blk.1.post_attention_norm.weight"),
+  ],
+  [
+    "glm4 whose pairs take positions from images",
+    'key "glm4.rope.dimension_sections"',
+    withKeys(FILES.glm4, { "rope.dimension_sections": [8, 12, 12, 0] }),
   ],
   [
     "exaone4 whose layers all draft",

@@ -8,6 +8,7 @@ import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { TensorName } from "../architecture.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
+import { refuseSections } from "../parts/rope_sections.ts";
 import { type LayerAttention, readWindows, windowed } from "../parts/windows.ts";
 import {
   biasOfChoice,
@@ -111,16 +112,6 @@ export const GLM4MOE: Family = {
     };
   },
 };
-
-/**
- * Refuses vision models: their rotated pairs take positions from time, height and width, and files order them
- * differently.
- */
-function refuseSections(keys: ArchitectureKeys): void {
-  const name = "rope.dimension_sections";
-  const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
-  if (sections.some((section) => section !== 0)) keys.refuse(name, sections.join(", "), "left out");
-}
 
 /**
  * Ling 2.0 and Ring 2.0: fused q, k and v, norms of heads, partial rotation, and experts chosen within

@@ -1,4 +1,5 @@
 import { quote } from "../../gguf/errors.ts";
+import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { RopeConfig } from "../checkpoint.ts";
 
 /** Returns how many rotated pairs take their position from time, height, width and none of them. In text these are equal. */
@@ -20,4 +21,14 @@ export function readSections({ fields, rotated }: RopeConfig): number[] {
 function isSections(value: unknown, pairs: number): value is number[] {
   return Array.isArray(value) && value.length === 3 && value.every((n) => Number.isInteger(n) && n >= 0) &&
     value.reduce((a, b) => a + b, 0) === pairs;
+}
+
+/**
+ * Refuses vision models: their rotated pairs take positions from time, height and width, and files order them
+ * differently.
+ */
+export function refuseSections(keys: ArchitectureKeys): void {
+  const name = "rope.dimension_sections";
+  const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
+  if (sections.some((section) => section !== 0)) keys.refuse(name, sections.join(", "), "left out");
 }
