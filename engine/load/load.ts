@@ -28,7 +28,7 @@ import {
   kvTokens,
   usualContext,
 } from "./size.ts";
-import { type MemoryBounds, type MemoryRoom, totalOf } from "./memory_error.ts";
+import { type MemoryBounds, MemoryError, type MemoryRoom, totalOf } from "./memory_error.ts";
 import { createChatTemplate } from "../chat/template/chat_template.ts";
 import { createRankTemplate } from "../chat/template/rank_template.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
@@ -86,10 +86,24 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   return { ...loaded, loadMs: performance.now() - start };
 }
 
-/** Reads a model file's header, checks it and returns what its engine will need. Throws GgufError and MemoryError. */
+/**
+ * Reads a model file's header, checks it and returns what its engine will need. A model that only fits without its
+ * draft layer gets none, unless the options ask for it. Throws GgufError and MemoryError.
+ */
 export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   checkTogether(given);
   const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
+  try {
+    return await measure(options);
+  } catch (error) {
+    if (!(error instanceof MemoryError) || (options.speculate ?? "auto") !== "auto") throw error;
+    return await measure({ ...options, speculate: "lookup" });
+  }
+}
+
+async function measure(
+  options: LoadOptions & Required<Pick<LoadOptions, "backend">>,
+): Promise<MeasuredModel> {
   const described = await describeModel(options);
   const version = versionOf(options);
   const plan = await described.plan();

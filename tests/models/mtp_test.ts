@@ -7,7 +7,7 @@ import type { GgufFile } from "../../engine/gguf/types.ts";
 import { inspectModel } from "../../engine/load/inspect.ts";
 import { carriesRows } from "../../engine/plan/ops/registry.ts";
 import { blocksOfSequence } from "../../engine/cache/kv_blocks.ts";
-import { loadEngine, measureModel } from "../../engine/load/load.ts";
+import { loadEngine, measureModel, MemoryError } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import { MtpDrafter } from "../../engine/speculation/mtp.ts";
 import { Speculation } from "../../engine/speculation/speculation.ts";
@@ -126,7 +126,8 @@ const long = (temperature: number): GenerateRequest => (
 
 for (const architecture of ["qwen35", "glm4moe"] as const) {
   const what = `one answer of ${architecture} takes fewer steps, and its next turn continues from the cache`;
-  Deno.test(`mtp: ${what}`, () => takesFewerSteps(architecture));
+  const { test } = architecture === "qwen35" ? Deno : fullTier;
+  test(`mtp: ${what}`, () => takesFewerSteps(architecture));
 }
 
 async function takesFewerSteps(architecture: Architecture): Promise<void> {
@@ -229,6 +230,19 @@ Deno.test("mtp: --speculate says whether the layer is loaded, and its memory is 
         await engine.close();
       }
     }
+  });
+});
+
+Deno.test("mtp: a model that only fits without its draft layer loads without it, unless that is asked for", async () => {
+  await withFile(repeating(), async (model) => {
+    const sizes = { model, contextLength: 512, parallel: 2 };
+    const total = (
+      { memory: { weights, activations, states, kv } }: Awaited<ReturnType<typeof measureModel>>,
+    ) => weights + activations + states + kv;
+    const without = await measureModel({ ...sizes, speculate: "lookup" });
+    const freeBytes = (total(without) + total(await measureModel(sizes))) / 2;
+    assertEquals((await measureModel({ ...sizes, freeBytes })).memory, without.memory);
+    await assertRejects(() => measureModel({ ...sizes, freeBytes, speculate: "mtp" }), MemoryError);
   });
 });
 
