@@ -92,7 +92,7 @@ const BAD: readonly (readonly [what: string, field: string, file: GgufFile])[] =
   [
     "glm4 whose pairs take positions from images",
     'key "glm4.rope.dimension_sections"',
-    withKeys(FILES.glm4, { "rope.dimension_sections": [8, 12, 12, 0] }),
+    withKeys(FILES.glm4, { "rope.dimension_sections": Int32Array.of(8, 12, 12, 0) }),
   ],
   [
     "exaone4 whose layers all draft",
