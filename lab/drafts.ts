@@ -61,26 +61,26 @@ await command("bench:drafts", HELP, async () => {
 async function costs(model: string, context: number, steps: number): Promise<void> {
   const file = await openGguf(model);
   const factors = await readRopeFactors(file);
-  const open = async (drafts: boolean) => {
-    const plan = buildPlan(file, factors, undefined, { drafts });
+  const open = async (drafts: boolean, draftTokens?: number) => {
+    const plan = buildPlan(file, factors, undefined, { drafts, draftTokens });
     const { backend, steps } = await openSteps(file, plan, { sequences: 1, context, rows: 4 });
     const token = steps.decodeStep(1, context);
     const sequences = token.sequences.map((sequence) => ({ ...sequence, state: undefined }));
     const draft: StepInput = { ...token, sequences, drafts: Int32Array.of(0) };
     return { backend, draft, rows: (n: number) => steps.decodeStep(1, context, n) };
   };
-  const [without, layer] = [await open(false), await open(true)];
+  const [without, layer, whole] = [await open(false), await open(true), await open(true, Infinity)];
   const kinds: [string, () => Promise<unknown>][] = [
     ["a token, without the layer", () => without.backend.step(without.rows(1))],
     ["a token", () => layer.backend.step(layer.rows(1))],
     ["a draft", () => layer.backend.step(layer.draft)],
+    ["a draft from all tokens", () => whole.backend.step(whole.draft)],
     ...[2, 3, 4].map((
       n,
     ): [string, () => Promise<unknown>] => [`${n} rows`, () => layer.backend.step(layer.rows(n))]),
   ];
   const times = await inTurns(kinds.map(([, run]) => run), steps);
-  without.backend.close();
-  layer.backend.close();
+  for (const { backend } of [without, layer, whole]) backend.close();
   const rows = kinds.map(([name], i) => [name, ...spread(times[i], times[0])]);
   print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
 }

@@ -69,6 +69,8 @@ const HEAD_DIM_STEP = 16;
 export interface PlanOptions {
   /** Include the layer that drafts tokens. The file must have one: see `hasDraftLayer`. */
   readonly drafts?: boolean;
+  /** Number of tokens to choose drafts from, the first of the vocabulary; by default a quarter of a large one. */
+  readonly draftTokens?: number;
   /** Precision of activations in products with quantized weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
 }
@@ -87,7 +89,7 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
-  { drafts = false, activations = "fast" }: PlanOptions = {},
+  { drafts = false, draftTokens, activations = "fast" }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -96,7 +98,7 @@ export function buildPlan(
   const { norm = OUTPUT_NORM, encoder = false, logits, ...ending } = architecture.ending?.(keys, hparams) ??
     {};
   const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
-  const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
+  const builder = new PlanBuilder(file, { drafts, draftTokens, fine: activations === "fine" });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));

@@ -97,6 +97,25 @@ Deno.test("draft layer: shares the model's embedding, output and norm, or has it
   assert(!own.includes("token_embd") && !own.includes("output_norm"));
 });
 
+Deno.test("draft layer: chooses from a quarter of a large vocabulary, and the model from all of it", () => {
+  const file = parseGguf(
+    synthesize({
+      architecture: "qwen35",
+      types: ["Q8_0"],
+      seed: 1,
+      layers: 4,
+      drafts: 1,
+      vocabulary: 40_008,
+      hollow: true,
+    }),
+  );
+  const [step, draft] = printPlan(drafting(file)).split("recall(");
+  assert(step.includes(" = token_embd.weight:Q8_0:40008x256 of"));
+  assert(draft.includes(" = token_embd.weight[0:10016]:Q8_0:10016x256 of"), draft);
+  const few = buildPlan(FILE, undefined, undefined, { drafts: true, draftTokens: 160 });
+  assert(printPlan(few).includes("token_embd.weight[0:160]:F32:160x256"));
+});
+
 Deno.test("draft layer: takes memory in the KV cache and the states, and is listed as a drafting layer", () => {
   const [plain, plan] = [buildPlan(FILE), drafting(FILE)];
   assertEquals(kvBytesPerToken(plan), 2 * kvBytesPerToken(plain));

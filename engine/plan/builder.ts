@@ -50,6 +50,12 @@ export interface RowsOf {
   readonly stacked?: boolean;
 }
 
+export interface BuilderOptions {
+  readonly drafts?: boolean;
+  readonly draftTokens?: number;
+  readonly fine?: boolean;
+}
+
 /** The parts of a plan that a builder has collected. */
 export interface PlanParts {
   readonly kvLayers: readonly Omit<KvLayer, "group">[];
@@ -88,14 +94,17 @@ export class PlanBuilder {
   #inDraft = false;
 
   readonly drafts: boolean;
+  readonly draftTokens?: number;
   readonly fine: boolean;
 
   /**
-   * `drafts` adds the layer that drafts tokens; the file must have one. `fine` makes all products with
-   * quantized weights read activations in two planes.
+   * `drafts` adds the layer that drafts tokens; the file must have one. It chooses from the `draftTokens` first
+   * tokens, or by default as many as it finds worth their cost. `fine` makes all products with quantized weights
+   * read activations in two planes.
    */
-  constructor(readonly file: GgufFile, { drafts = false, fine = false } = {}) {
+  constructor(readonly file: GgufFile, { drafts = false, draftTokens, fine = false }: BuilderOptions = {}) {
     this.drafts = drafts;
+    this.draftTokens = draftTokens;
     this.fine = fine;
   }
 

@@ -82,6 +82,11 @@ pub struct DrawRequest {
 pub const HEAD_WORDS: usize = 3;
 
 impl LogitsRequest {
+    /// Whether the request leaves the logits as they are.
+    fn is_plain(&self) -> bool {
+        self.penalty_tokens.is_empty() && self.bias_tokens.is_empty() && self.mask.is_none()
+    }
+
     /// Words of the answer: head, ids, logits, raw logits, probed logits. A drawn token adds its id, logit and raw
     /// logit.
     pub fn answer_words(&self) -> usize {
@@ -143,6 +148,11 @@ impl Step {
         }
         for _ in 0..logits {
             let mut request = decode_logits(&mut w, p, rows, masks)?;
+            if draft && !request.is_plain() {
+                bail!(
+                    "A draft takes no penalties, biases or masks: its logits may be only the first of the vocabulary"
+                );
+            }
             request.answer = step.output_words;
             step.output_words += request.answer_words();
             step.logits.push(request);

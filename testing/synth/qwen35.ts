@@ -48,6 +48,12 @@ export const QWEN35: SynthModel<DeltaShape> = {
       delta: { keyHeads: 16, valueHeads: 16, headDim: 128 },
       drafts: 1,
     }),
+    "qwen3.5-4b": published([2560, 9216, 32, 248_320, 262_144], [16, 4, 256], 1e7, {
+      headNorms: true,
+      rotated: 64,
+      delta: { keyHeads: 16, valueHeads: 32, headDim: 128 },
+      drafts: 1,
+    }),
   },
   write(file, shape) {
     writeHybrid(file, shape, {}, (block) => writeFeedForward(file, block, shape));

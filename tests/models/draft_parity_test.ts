@@ -17,6 +17,7 @@ import {
 } from "../../testing/kernel_model.ts";
 import { digest, type ExactStep, prompt, unpackStep } from "./parity_cases.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
+import { everyNth } from "../../testing/tier.ts";
 
 const TABLE: DraftTable = JSON.parse(await Deno.readTextFile(DRAFT_TABLE_URL));
 const SIZE = { kvBlocks: 64, maxRows: 512, maxLogitRows: 8 };
@@ -25,6 +26,7 @@ const BLOCKS = 12;
 const plan = (file: GgufFile) => buildPlan(file, undefined, undefined, { drafts: true });
 const open = ({ options }: DraftModel, cpu: CpuModelOptions = {}) =>
   KernelModel.loadAs(plan, synthesize(options), SIZE, { threads: 2, ...cpu });
+const MODELS = everyNth(3, DRAFT_MODELS);
 const modelOf = (name: string) => DRAFT_MODELS.find((model) => model.name === name)!;
 
 /** Log-probabilities of the exact steps' tokens, along consecutive drafts. */
@@ -72,7 +74,7 @@ async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Dista
 }
 
 Deno.test("drafts: the digests in the table of exact answers match the test's models", async () => {
-  for (const { name, options } of DRAFT_MODELS) {
+  for (const { name, options } of MODELS) {
     assertEquals(await digest(synthesize(options)), TABLE[name].sha256, `${name}: deno task parity:drafts`);
   }
 });
@@ -85,7 +87,7 @@ const LIMITS: Readonly<Record<string, Partial<Distances>>> = {
   "Q4_K": { mean: 0.01, max: 0.06 },
 };
 
-for (const { name, options: { types } } of DRAFT_MODELS) {
+for (const { name, options: { types } } of MODELS) {
   Deno.test(`drafts: ${name} matches the exact pass`, async () => {
     for (const isa of name === "qwen35-F32" ? instructionSets() : [undefined]) {
       const found = await distances(name, { isa });
@@ -134,6 +136,30 @@ Deno.test("drafts: several sequences have the same drafts and answers as when ea
     // The answer overwrites the drafts' blocks.
     assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
   }
+});
+
+Deno.test("drafts: from the first tokens of the vocabulary have the same logits as from all tokens", async () => {
+  const [few, probe] = [160, [0, 50, 159, 160, 499]];
+  const wanted = [{ candidates: 20, probe }];
+  const tokens = prompt(40);
+  const answers = [];
+  for (const draftTokens of [few, Infinity]) {
+    const options = { drafts: true, draftTokens };
+    using model = await KernelModel.loadAs(
+      (file) => buildPlan(file, undefined, undefined, options),
+      synthesize(modelOf("qwen35-Q8_0").options),
+      SIZE,
+      { threads: 2 },
+    );
+    const blockTable = shuffledBlocks(0, 2);
+    await model.step([{ tokens, blockTable }]);
+    const draft = { token: 50, cached: tokens.length, from: tokens.length - 1, blockTable, wanted };
+    answers.push((await model.draft([draft]))[0]);
+  }
+  const [some, all] = answers;
+  assert(some.ids.length === 20 && some.ids.every((id) => id < few));
+  assertEquals([...some.probed], [...all.probed].map((logit, i) => probe[i] < few ? logit : -Infinity));
+  assert(some.logSumExp < all.logSumExp);
 });
 
 Deno.test("drafts: a model's answers are the same with and without the draft layer", async () => {

@@ -59,7 +59,23 @@ export function addDraftLayer(b: PlanBuilder, x: Value, h: Hparams, block: Draft
     // Ling's files call the norm `layer_output_norm`.
     const last = firstOf(name("nextn.shared_head_norm"), name("layer_output_norm"), "output_norm");
     const head = firstOf(name("nextn.shared_head_head"), "output", "token_embd");
-    candidates(b, rmsNorm(b, row, last, h.epsilon, "logits"), h.vocabSize, {}, head);
+    candidates(b, rmsNorm(b, row, last, h.epsilon, "logits"), h.vocabSize, {}, head, draftTokens(b, h));
     keep(b, norm(norm(row, last), name("nextn.hnorm")), hidden);
   });
+}
+
+/** A vocabulary of at least this many tokens is large: most of a draft's cost is its output matrix. */
+const LARGE_VOCABULARY = 32_768;
+/** Share of a large vocabulary that drafts are chosen from. */
+const DRAFTED = 1 / 4;
+/** The number of rows must be a multiple of every kernel's panel. */
+const ROWS = 16;
+
+/**
+ * Returns the number of tokens to choose drafts from. Vocabularies are in the order of their merges or scores, so
+ * the first tokens are the most frequent. Memory then holds a copy of their rows.
+ */
+function draftTokens({ draftTokens }: PlanBuilder, { vocabSize }: Hparams): number {
+  if (draftTokens !== undefined) return Math.min(draftTokens, vocabSize);
+  return vocabSize < LARGE_VOCABULARY ? vocabSize : ROWS * Math.ceil(DRAFTED * vocabSize / ROWS);
 }

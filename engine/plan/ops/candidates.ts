@@ -36,7 +36,7 @@ export interface LogitOptions {
 
 /**
  * Adds the best next tokens of each row of x. `name` is the output matrix; by default "output", or the
- * embedding where the file has no output matrix.
+ * embedding where the file has no output matrix. A draft may choose from only the `first` tokens.
  */
 export function candidates(
   b: PlanBuilder,
@@ -44,11 +44,14 @@ export function candidates(
   vocab: number,
   { scale = 1, softcap = 0 }: LogitOptions = {},
   name: string = b.file.tensors.has("output.weight") ? "output" : "token_embd",
+  first = vocab,
 ): void {
   // The exact pass adds no bias. With a bias, all logits are computed from rows in two planes instead.
   const biased = b.file.tensors.has(`${name}.bias`);
-  const [logits] = linear(b, x, [{ name, rows: vocab, fine: biased ? vocab : 0 }]);
-  const weight = b.matrix(`${name}.weight`, x.columns, vocab);
+  const part = first < vocab ? { first: 0, of: vocab } : undefined;
+  const [logits] = linear(b, x, [{ name, rows: first, part, fine: biased ? first : 0 }]);
+  const whole = `${name}.weight`;
+  const weight = b.matrix(part ? { name: whole, ...part } : whole, x.columns, first);
   const rounded = !biased && !b.readsFloats(weight);
   const exact = rounded ? { x: b.asFloat(x), weight } : undefined;
   b.push(CANDIDATES, { logits: b.asFloat(logits), exact, scale, softcap });

@@ -25,6 +25,8 @@ const SHARPENED: usize = 32;
 
 pub struct Candidates {
     logits: usize,
+    /// Logits of a row. In a draft it may be only the first of the vocabulary.
+    count: usize,
     exact: Option<Exact>,
     form: LogitTransform,
 }
@@ -40,32 +42,36 @@ struct Exact {
 
 impl Decode for Candidates {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let logits = o.float(Some(o.program.vocab))?;
+        let logits = o.float(None)?;
         o.rows_are(logits, Rows::Logits)?;
+        let (count, vocab) = (o.buffer(logits)?.columns, o.program.vocab);
+        if count == 0 || count > vocab {
+            bail!("buffer {logits} must have 1 to {vocab} columns, for tokens of the vocabulary (got {count})");
+        }
         let (x, weight, scale, softcap) = (o.optional()?, o.optional()?, o.f32()?, o.f32()?);
         let form = LogitTransform { scale, softcap };
-        let (Some(x), Some(weight)) = (x, weight) else { return Ok(Self { logits, exact: None, form }) };
+        let (Some(x), Some(weight)) = (x, weight) else { return Ok(Self { logits, count, exact: None, form }) };
         o.is_float(x, None)?;
         o.same_rows(&[Some(x), Some(logits)])?;
         let columns = o.buffer(x)?.columns;
         if !columns.is_multiple_of(16) {
             bail!("buffer {x} must have a multiple of 16 columns (got {columns})");
         }
-        o.shape(weight, o.program.vocab, columns)?;
-        Ok(Self { logits, exact: Some(Exact { x, weight, columns, form }), form })
+        o.shape(weight, count, columns)?;
+        Ok(Self { logits, count, exact: Some(Exact { x, weight, columns, form }), form })
     }
 }
 
 impl Candidates {
     /// Floats of scratch memory before the matrix row, which is aligned to a cache line.
-    fn maxima(p: &Program) -> usize {
-        Row::maxima(p.vocab).next_multiple_of(16)
+    fn maxima(&self) -> usize {
+        Row::maxima(self.count).next_multiple_of(16)
     }
 }
 
 impl Op for Candidates {
-    fn scratch(&self, p: &Program) -> usize {
-        Self::maxima(p) + self.exact.map_or(0, |exact| exact.columns)
+    fn scratch(&self, _: &Program) -> usize {
+        self.maxima() + self.exact.map_or(0, |exact| exact.columns)
     }
 
     fn is_idle(&self, run: &Run) -> bool {
@@ -78,13 +84,13 @@ impl Op for Candidates {
             let request = &run.step.logits[index];
             // SAFETY: one row of the buffer, which only this item uses, and the thread's own memory.
             let mut row = unsafe {
-                let maxima = Row::maxima(run.p.vocab);
+                let maxima = Row::maxima(self.count);
                 Row {
-                    logits: std::slice::from_raw_parts_mut(run.float(self.logits, index), run.p.vocab),
+                    logits: std::slice::from_raw_parts_mut(run.float(self.logits, index), self.count),
                     maxima: std::slice::from_raw_parts_mut(work.scratch, maxima),
                 }
             };
-            let exact_row = work.scratch.wrapping_add(Self::maxima(run.p));
+            let exact_row = work.scratch.wrapping_add(self.maxima());
             let exact = self.exact.map(|of| Sharpener { of, run, index, scratch: exact_row });
             // SAFETY: the kernel's operands are slices; here and below.
             let surveyed = unsafe { run.isa.run(Survey { row: &mut row, form: self.form }) };
@@ -159,8 +165,8 @@ impl Chosen<'_, '_> {
 
     fn sharpen(&mut self, tokens: impl Iterator<Item = i32>) {
         let Some(exact) = &self.exact else { return };
-        for token in tokens {
-            let token = token as usize;
+        let count = self.row.logits.len();
+        for token in tokens.map(|token| token as usize).filter(|token| *token < count) {
             let logit = exact.logit(token);
             self.sums.replace(self.row.logits[token], logit);
             self.row.set(token, logit);
@@ -168,7 +174,7 @@ impl Chosen<'_, '_> {
     }
 
     fn probed(&self, probe: &[i32]) -> Vec<f32> {
-        probe.iter().map(|t| self.row.logits[*t as usize]).collect()
+        probe.iter().map(|t| self.row.logits.get(*t as usize).copied().unwrap_or(f32::NEG_INFINITY)).collect()
     }
 }
 
