@@ -75,10 +75,9 @@ export class Scheduler implements Restorer {
     this.#limits = limits;
     this.#stepRows = limits.stepRows ?? limits.maxRows;
     this.#fairness = { interactive: new Fairness(limits.slice), batch: new Fairness(limits.slice) };
-    const { stateSlots, parallel, draftSlots = 0, kvBlocks, kvCached, kvWindows: windows = [], maxRows } =
-      limits;
-    if (stateSlots !== undefined && limits.carriesRows) this.#rows = new CarriedRows(stateSlots, draftSlots);
-    else if (stateSlots !== undefined) this.#states = new RecurrentStates(stateSlots, parallel, draftSlots);
+    const { stateSlots, draftSlots = 0, kvBlocks, kvCached, kvWindows: windows = [], maxRows } = limits;
+    if (stateSlots && limits.carriesRows) this.#rows = new CarriedRows(stateSlots, draftSlots);
+    else if (stateSlots) this.#states = new RecurrentStates(stateSlots, limits.parallel, draftSlots);
     this.cache = new KvCache(kvBlocks, this.#states, { windows, maxRows }, stored, kvCached);
     this.room = new StepRoom(limits, this.cache, this.#states ?? this.#rows, () => this.running);
     stored?.attach(this.cache);
