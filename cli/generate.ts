@@ -12,6 +12,7 @@ import { constraintOf } from "../lib/options.ts";
 import { UsageError } from "./shared/flags.ts";
 import { givenText, readText } from "./shared/given_text.ts";
 import {
+  ADAPTERS,
   COMPUTE,
   CTX,
   DRAFTS,
@@ -98,6 +99,7 @@ const OPTIONS = {
   isa: ISA,
   ...COMPUTE,
   ...DRAFTS,
+  ...ADAPTERS,
   json: onOff({
     help:
       'print one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "calls", "steps": ' +

@@ -1,4 +1,5 @@
 /** What the routes, the jobs and the library see of the engine. Files of the engine import where a name is defined. */
+export { MAX_ADAPTERS, MAX_SCALE } from "./adapters/adapter_choice.ts";
 export * from "./api/engine.ts";
 export * from "./api/errors.ts";
 export * from "./api/events.ts";
@@ -24,6 +25,7 @@ export { completed } from "./chat/history.ts";
 export { parseWrittenJson } from "./chat/written_json.ts";
 export { finish, mapInSlices, type Paced, STEPS_PER_OFFER, withPauses, workFor } from "./pacing/pauses.ts";
 export { parseLargeJson, writeLargeJson } from "./pacing/json.ts";
+export { adaptedId, adapterNamed } from "./models/adapted_engine.ts";
 export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";
 export type {

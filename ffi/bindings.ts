@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 11;
+export const ABI_VERSION = 12;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
@@ -29,6 +29,8 @@ export const SYMBOLS = {
   compy_tensor_factors: { parameters, result: "i32" },
   /** Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64). */
   compy_tensor_load: { parameters, result: "i32", nonblocking: true },
+  /** Loads some rows of a tensor that is not in a file, in order. Input: index, kind (0 matrix, 1 vector), type, columns, rows, the first row (u32 each). The rows follow as they would be in a file. */
+  compy_tensor_rows: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded plan. */
   compy_plan_compile: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded step. Output: its answers, or nothing if the step was stopped. */

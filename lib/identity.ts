@@ -5,6 +5,7 @@ import { identityContext } from "../engine/load/size.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
   type ActivationPrecision,
+  type AdapterInfo,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
@@ -28,6 +29,7 @@ export interface AnsweringModel {
   readonly pooling?: PoolingKind;
   /** Set only if it overrides the file. */
   readonly chatTemplate?: GivenTemplate;
+  readonly lora?: readonly string[];
 }
 
 /**
@@ -49,5 +51,12 @@ export async function identifyModel(model: AnsweringModel): Promise<ModelIdentit
     "context length": identityContext(await described.plan(), model.contextLength),
     ...(activations === "fine" ? { activations } : {}),
     ...(pooling === undefined ? {} : { "pooling": pooling }),
+    ...(described.adapters ? { "adapters": adaptersInWords(described.adapters.infos) } : {}),
   };
+}
+
+/** Names the adapters with their scales and a part of their fingerprints. */
+function adaptersInWords(adapters: readonly AdapterInfo[]): string {
+  return adapters.map(({ name, scale, fingerprint }) => `${name} x ${scale} (${fingerprint.slice(0, 16)})`)
+    .join(", ");
 }

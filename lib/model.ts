@@ -2,6 +2,7 @@ import { blobSource, type LoadedEngine, loadEngine, type OpenSource } from "../e
 import type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 import { type LivingOptions, loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import {
+  ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
   type LoadOption,
@@ -35,6 +36,7 @@ export { checkTemplate, type GivenTemplate, type LoadedEngine } from "../engine/
 export type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 /** @internal For compy's own commands. */
 export {
+  ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
   type LoadOption,
@@ -67,12 +69,15 @@ export type {
 const ENGINE_OPTIONS = Object.entries({
   ...COMPUTE_OPTIONS,
   ...DRAFT_OPTIONS,
+  ...ADAPTER_OPTIONS,
   ...VECTOR_OPTIONS,
 }) as [keyof LoadOptions, LoadOption][];
 
 const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   ...Object.fromEntries(
-    ENGINE_OPTIONS.map(([name, { max }]) => [name, max === undefined ? "text" : "number"]),
+    ENGINE_OPTIONS.map((
+      [name, { max, isList }],
+    ) => [name, isList ? "texts" : max === undefined ? "text" : "number"]),
   ),
   parallel: "number",
   ctx: "number",
@@ -132,7 +137,7 @@ export let identityOf: (model: Model) => Promise<ModelIdentity>;
 /** @internal Settings that affect answers and that the loaded engine does not report. */
 export type AnswerSettings = Pick<
   AnsweringModel,
-  "arithmetic" | "kvType" | "activations" | "pooling" | "chatTemplate"
+  "arithmetic" | "kvType" | "activations" | "pooling" | "chatTemplate" | "lora"
 >;
 
 /**
@@ -160,8 +165,8 @@ export class Model implements AsyncDisposable {
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded, { arithmetic, kvType, activations, pooling, chatTemplate } = {}) =>
-      new Model(loaded, { arithmetic, kvType, activations, pooling, chatTemplate });
+    modelOf = (loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora } = {}) =>
+      new Model(loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora });
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 

@@ -9,6 +9,7 @@ import { metrics } from "./metrics/metrics_endpoint.ts";
 import { models } from "./openai/models.ts";
 import { responseTokens } from "./openai/responses.ts";
 import { storedResponses } from "./openai/responses/stored.ts";
+import { loraAdapters } from "./llama_server/lora_adapters.ts";
 import { props } from "./llama_server/props.ts";
 import { slots } from "./llama_server/slots.ts";
 import { tokenize } from "./llama_server/tokenize.ts";
@@ -36,6 +37,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
   detokenize,
   applyTemplate,
   tokenizerInfo,
+  loraAdapters,
   props,
   slots,
   ...[chat, generate, embed, ollamaEmbeddings].map(({ endpoint }) => endpoint),

@@ -50,7 +50,8 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 /** Opens workers on NATS, which replace the engine in this process. */
 export async function openRunWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType, activations, backend, arithmetic, pooling, chatTemplate }: EngineOptions,
+  { model, contextLength, kvType, activations, backend, arithmetic, pooling, chatTemplate, lora }:
+    EngineOptions,
   options: WorkersOptions,
 ): Promise<LineEngine> {
   const path = modelPath(model);
@@ -62,6 +63,7 @@ export async function openRunWorkers(
     activations,
     pooling,
     chatTemplate,
+    lora,
   };
   return await openWorkers(target, { path, contextLength, ...computed }, options);
 }

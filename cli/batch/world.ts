@@ -8,6 +8,7 @@ import {
 } from "../../lib/batch/jobs.ts";
 import type { EngineLoadOptions } from "../../lib/model.ts";
 import {
+  ADAPTERS,
   COMPUTE,
   CTX,
   DRAFTS,
@@ -67,6 +68,7 @@ export const ENGINE_SETTINGS = {
   kvMb: KV_MB,
   ...COMPUTE,
   ...DRAFTS,
+  ...ADAPTERS,
   ...VECTORS,
   ...PROMPT_CACHE,
 };

@@ -6,6 +6,7 @@ import { escaped } from "../shared/escape.ts";
 import { UsageError } from "../shared/flags.ts";
 import { givenText } from "../shared/given_text.ts";
 import {
+  ADAPTERS,
   COMPUTE,
   CTX,
   DRAFTS,
@@ -46,6 +47,7 @@ const OPTIONS = {
   isa: ISA,
   ...COMPUTE,
   ...DRAFTS,
+  ...ADAPTERS,
 };
 
 const TEXT = "TEXT";

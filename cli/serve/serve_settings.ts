@@ -3,6 +3,7 @@ import { DEFAULT_ENDPOINT } from "../../hub/mod.ts";
 import { FROM_SOURCE, shipped } from "../../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX, RESPONSE_BYTES } from "../../lib/serving.ts";
 import {
+  ADAPTERS,
   COMPUTE,
   CTX,
   DRAFTS,
@@ -81,6 +82,7 @@ export const SERVE_SETTINGS = {
   }),
   ...COMPUTE,
   ...DRAFTS,
+  ...ADAPTERS,
   ...VECTORS,
   ctx: CTX,
   parallel: count({

@@ -62,6 +62,9 @@ export async function openPool(
       "--draft drafts for one model: leave it out with several, or serve one with --model",
     );
   }
+  if ((host.load.lora ?? []).length > 0) {
+    throw new UsageError("--lora adapts one model: leave it out with several, or serve one with --model");
+  }
   try {
     return await openModels({
       ...host,

@@ -3,6 +3,7 @@
  * sampling.
  */
 import {
+  ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
   type LoadOption,
@@ -11,7 +12,7 @@ import {
 } from "../../lib/model.ts";
 import { type SAMPLING, SAMPLING_SETTINGS } from "../../lib/options.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
-import { choice, count, number, onOff, path, type Setting, text, type Values } from "./settings.ts";
+import { choice, count, number, onOff, path, paths, type Setting, text, type Values } from "./settings.ts";
 
 /** Bounds of the options. */
 export const MAX_CONTEXT = 16_777_216;
@@ -27,7 +28,8 @@ function settingsOf<Table extends Readonly<Record<string, LoadOption>>>(table: T
   ) as unknown as SettingsOf<Table>;
 }
 
-function settingOf({ placeholder, doc: help, words, max, isFile }: LoadOption): Setting {
+function settingOf({ placeholder, doc: help, words, max, isFile, isList }: LoadOption): Setting {
+  if (isList) return paths(placeholder, { help });
   if (words) return choice(placeholder, words, { help });
   if (max !== undefined) return count({ placeholder, min: 1, max, help });
   return isFile ? path(placeholder, { help }) : text(placeholder, { help });
@@ -36,6 +38,7 @@ function settingOf({ placeholder, doc: help, words, max, isFile }: LoadOption): 
 /** Options of the computation. `ISA` is for commands that measure or try one model. */
 export const { isa: ISA, ...COMPUTE } = settingsOf(COMPUTE_OPTIONS);
 export const DRAFTS = settingsOf(DRAFT_OPTIONS);
+export const ADAPTERS = settingsOf(ADAPTER_OPTIONS);
 export const VECTORS = settingsOf(VECTOR_OPTIONS);
 
 export const MODEL = path("FILE", { help: "the GGUF model (default: the one that comes with compy)" });

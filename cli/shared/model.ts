@@ -2,6 +2,7 @@ import { basename } from "@std/path";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../../lib/model.ts";
 import { modelName, modelPath as fileOfModel } from "../../lib/model_file.ts";
 import {
+  ADAPTERS,
   COMPUTE,
   type CTX,
   DRAFTS,
@@ -62,13 +63,17 @@ type EngineValues = Partial<
   Values<
     & typeof COMPUTE
     & typeof DRAFTS
+    & typeof ADAPTERS
     & typeof VECTORS
     & typeof PROMPT_CACHE
     & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB; chatTemplate: typeof CHAT_TEMPLATE }
   >
 >;
 
-const SAME_NAMES = ["isa", ...Object.keys({ ...COMPUTE, ...DRAFTS, ...VECTORS })] as (keyof EngineValues)[];
+const SAME_NAMES = [
+  "isa",
+  ...Object.keys({ ...COMPUTE, ...DRAFTS, ...ADAPTERS, ...VECTORS }),
+] as (keyof EngineValues)[];
 
 /** Returns the engine's options for a command's settings. Warnings go to standard error. */
 export function loadOptions(values: EngineValues): Omit<EngineLoadOptions, "model"> {

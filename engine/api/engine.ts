@@ -36,6 +36,21 @@ export interface ModelInfo {
   readonly backend?: BackendName;
   /** The pooled rows that the model computes; undefined if unsupported (on the GPU). */
   readonly pooled?: PooledInfo;
+  /** Undefined without adapters. */
+  readonly adapters?: readonly AdapterInfo[];
+}
+
+/** A low-rank adapter (LoRA) that requests can use. */
+export interface AdapterInfo {
+  /** Its place among the model's adapters, from 0. */
+  readonly id: number;
+  /** The file's base name without `.gguf`. */
+  readonly name: string;
+  readonly path: string;
+  /** The factor of its products in requests that choose no adapters; 0 leaves it out of them. */
+  readonly scale: number;
+  /** SHA-256 of its content. */
+  readonly fingerprint: string;
 }
 
 /** Describes the row that a text is pooled to. */

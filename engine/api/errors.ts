@@ -12,6 +12,7 @@ export interface Settings {
   readonly pooling?: string;
   readonly speculate?: string;
   readonly draft?: string;
+  readonly lora?: string;
   readonly promptCache?: string;
   /** Bytes that all models of a server may take together. */
   readonly memoryBytes?: number;

@@ -16,6 +16,12 @@ export interface Sender {
   readonly weight?: number;
 }
 
+/** An adapter (LoRA) by its id, and the factor of its products. */
+export interface UsedAdapter {
+  readonly id: number;
+  readonly scale: number;
+}
+
 export interface GenerateRequest extends Sender {
   /** Token ids of the prompt, at least one. Requests for several answers to one prompt pass the same array. */
   readonly prompt: readonly number[];
@@ -35,6 +41,8 @@ export interface GenerateRequest extends Sender {
   readonly markers?: ReadonlySet<number>;
   /** How the answer's thinking is marked and how long it may be. Stop texts do not apply inside thinking. */
   readonly thinking?: ThinkingBounds;
+  /** The adapters to use, instead of all of the model's with their own scales. */
+  readonly adapters?: readonly UsedAdapter[];
   /** Report each token's log-probability and this many alternatives (0 to 20). */
   readonly logprobs?: number;
   /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
@@ -46,6 +54,8 @@ export interface GenerateRequest extends Sender {
 export interface EmbedRequest extends Sender {
   /** Token ids of each text, at least one. */
   readonly inputs: readonly (readonly number[])[];
+  /** As in GenerateRequest. */
+  readonly adapters?: readonly UsedAdapter[];
   readonly signal?: AbortSignal;
 }
 

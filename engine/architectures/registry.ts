@@ -3,6 +3,7 @@ import { GgufError, quote } from "../gguf/errors.ts";
 import { type Allowed, type Hparams, readHparams } from "../gguf/hparams/hparams.ts";
 import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
+import type { PlanAdapters } from "../plan/adapters.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
 import { finishPlan } from "../plan/finish.ts";
 import { candidates } from "../plan/ops/candidates.ts";
@@ -73,6 +74,7 @@ export interface PlanOptions {
   readonly draftTokens?: number;
   /** Precision of activations in products with quantized weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
+  readonly adapters?: PlanAdapters;
 }
 
 /** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
@@ -90,6 +92,7 @@ export function buildPlan(
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
   { drafts = false, draftTokens, activations = "fast" }: PlanOptions = {},
+  { drafts = false, activations = "fast", adapters }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -99,6 +102,7 @@ export function buildPlan(
     {};
   const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
   const builder = new PlanBuilder(file, { drafts, draftTokens, fine: activations === "fine" });
+  const builder = new PlanBuilder(file, { drafts, fine: activations === "fine", adapters });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));

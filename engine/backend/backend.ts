@@ -84,6 +84,8 @@ export interface StepSequence {
   readonly windowTables?: readonly WindowTable[];
   /** Slots of its recurrent state; only for models with recurrent layers. */
   readonly state?: StepState;
+  /** Adapters that its rows use, in ascending order of ids; only for plans with adapters. */
+  readonly adapters?: readonly { readonly id: number; readonly scale: number }[];
 }
 
 /** Slots of recurrent state that a step reads and writes for a sequence. */

@@ -1,20 +1,20 @@
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
-/** Returns the hash of the salt and all blocks up to `position`. Hashes can collide, so compare tokens after a match. */
+/** Returns the hash of the prefix key and all blocks up to `position`. Hashes can collide, so compare tokens after a match. */
 export function hashOf(sequence: Sequence, position: number): number {
-  const { kv: { hashes }, tokens, salt } = sequence;
+  const { kv: { hashes }, tokens, prefixKey } = sequence;
   while (hashes.length <= position) {
     const count = hashes.length;
-    const parent = count === 0 ? hashOfSalt(salt) : hashes[count - 1];
+    const parent = count === 0 ? hashOfKey(prefixKey) : hashes[count - 1];
     hashes.push(hashOfBlock(parent, tokens, count * KV_BLOCK_TOKENS));
   }
   return hashes[position];
 }
 
-function hashOfSalt(salt: string): number {
+function hashOfKey(key: string): number {
   let hash = 0;
-  for (let i = 0; i < salt.length; i++) hash = Math.imul(hash ^ salt.charCodeAt(i), 0x01000193) + 1;
+  for (let i = 0; i < key.length; i++) hash = Math.imul(hash ^ key.charCodeAt(i), 0x01000193) + 1;
   return hash >>> 0;
 }
 

@@ -15,6 +15,7 @@ function sequenceOf(tokens: number[], maxLength = tokens.length + 1, salt = ""):
     length: tokens.length,
     maxLength,
     salt,
+    prefixKey: salt,
   } as Sequence;
 }
 

@@ -5,13 +5,13 @@ import { hashOf } from "./block_hash.ts";
 export const NO_BLOCK = -1;
 
 /**
- * Finds full blocks by their chain. A block is found by the hash of its predecessor's hash, the salt and its tokens,
- * and used only if its predecessor, salt and tokens are really equal.
+ * Finds full blocks by their chain. A block is found by the hash of its predecessor's hash, the prefix key and its
+ * tokens, and used only if its predecessor, key and tokens are really equal.
  */
 export class PrefixIndex {
   readonly #tokens: Int32Array; // [blocks, KV_BLOCK_TOKENS]
   readonly #parents: Int32Array; // [blocks]
-  readonly #salts: string[]; // [blocks]
+  readonly #keys: string[]; // [blocks]
   readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
   /** Blocks by hash. */
   readonly #blocks = new Map<number, number>();
@@ -19,7 +19,7 @@ export class PrefixIndex {
   constructor(blocks: number) {
     this.#tokens = new Int32Array(blocks * KV_BLOCK_TOKENS);
     this.#parents = new Int32Array(blocks);
-    this.#salts = new Array(blocks).fill("");
+    this.#keys = new Array(blocks).fill("");
     this.#hashes = new Array(blocks).fill(undefined);
   }
 
@@ -50,7 +50,7 @@ export class PrefixIndex {
   find(sequence: Sequence, position: number, parent: number): number {
     const block = this.#blocks.get(hashOf(sequence, position));
     if (block === undefined || this.#parents[block] !== parent) return NO_BLOCK;
-    if (this.#salts[block] !== sequence.salt) return NO_BLOCK;
+    if (this.#keys[block] !== sequence.prefixKey) return NO_BLOCK;
     const ours = position * KV_BLOCK_TOKENS;
     const theirs = block * KV_BLOCK_TOKENS;
     for (let i = 0; i < KV_BLOCK_TOKENS; i++) {
@@ -65,7 +65,7 @@ export class PrefixIndex {
     const start = position * KV_BLOCK_TOKENS;
     this.#tokens.set(sequence.tokens.subarray(start, start + KV_BLOCK_TOKENS), block * KV_BLOCK_TOKENS);
     this.#parents[block] = parent;
-    this.#salts[block] = sequence.salt;
+    this.#keys[block] = sequence.prefixKey;
     this.#hashes[block] = hash;
     this.#blocks.set(hash, block);
   }

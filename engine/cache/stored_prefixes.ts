@@ -389,10 +389,10 @@ export class StoredPrefixes {
 
   #nameOf(sequence: Sequence, position: number, kind: PartKind): string {
     const { names } = this.#disk;
-    const { disk: { links }, tokens, salt } = sequence;
+    const { disk: { links }, tokens, prefixKey } = sequence;
     while (links.length <= position) {
       const count = links.length;
-      const before = count === 0 ? names.root(salt) : links[count - 1];
+      const before = count === 0 ? names.root(prefixKey) : links[count - 1];
       links.push(names.link(before, tokens.subarray(count * KV_BLOCK_TOKENS, (count + 1) * KV_BLOCK_TOKENS)));
     }
     return names.name(links[position], kind);

@@ -1,3 +1,5 @@
+import { adapterChoices } from "../adapters/adapter_choice.ts";
+import { AdapterSet } from "../adapters/adapter_set.ts";
 import { hasDraftLayer, poolingOf, readPlan } from "../architectures/registry.ts";
 import { packedBytes } from "../backend/choose.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
@@ -12,7 +14,9 @@ import type { LoadOptions } from "./options.ts";
 
 /** Reads a model file's header, and none of its weights. Throws GgufError for a broken file. */
 export async function describeModel(options: LoadOptions): Promise<ModelDescription> {
-  return new ModelDescription(await openGguf(options.model, options.open), options);
+  const file = await openGguf(options.model, options.open);
+  const adapters = await AdapterSet.open(adapterChoices(options.lora), file, options.open);
+  return new ModelDescription(file, options, adapters);
 }
 
 /** A model file's header and what follows from it. Each part is computed when it is first needed. */
@@ -20,7 +24,11 @@ export class ModelDescription {
   #plan?: Promise<Plan>;
   #tokenizer?: Tokenizer;
 
-  constructor(readonly file: GgufFile, private readonly options: LoadOptions) {}
+  constructor(
+    readonly file: GgufFile,
+    private readonly options: LoadOptions,
+    readonly adapters: AdapterSet | undefined,
+  ) {}
 
   /** The file may contain only a vocabulary. Throws GgufError. */
   get tokenizer(): Tokenizer {
@@ -44,7 +52,10 @@ export class ModelDescription {
 
   async #build(drafts = wantsDraftLayer(this.file, this.options)): Promise<Plan> {
     const { kvType, activations } = this.options;
-    return withKvType(await readPlan(this.file, this.pooling, { drafts, activations }), kvType);
+    return withKvType(
+      await readPlan(this.file, this.pooling, { drafts, activations, adapters: this.adapters }),
+      kvType,
+    );
   }
 
   /**
@@ -67,9 +78,11 @@ export class ModelDescription {
 /** Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none. */
 function wantsDraftLayer(
   file: GgufFile,
-  { backend = "cpu", speculate = "auto", draft }: LoadOptions,
+  { backend = "cpu", speculate = "auto", draft, lora = [] }: LoadOptions,
 ): boolean {
   if (draft !== undefined || backend === "webgpu") return false;
+  // Adapters are made without the drafting layer, which would guess badly.
+  if (speculate === "auto" && lora.length > 0) return false;
   if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
   if (speculate !== "mtp") return false;
   if (hasDraftLayer(file)) return true;

@@ -223,6 +223,7 @@ async function loadMeasured(
     pooled: backend.abilities.pools
       ? { kind: described.pooling.kind, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
+    adapters: described.adapters?.infos,
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);

@@ -59,6 +59,11 @@ export interface LoadOptions {
   readonly speculate?: Speculate;
   /** File of a smaller model with the same vocabulary that drafts tokens. */
   readonly draft?: string;
+  /**
+   * Files of LoRA adapters in GGUF, each with an optional scale: `FILE` or `FILE=SCALE`. Requests use all of them, each
+   * with its scale (default 1), unless they choose others.
+   */
+  readonly lora?: readonly string[];
   /** How a text's rows are pooled into one vector. Default as the file says. */
   readonly pooling?: PoolingKind;
   /** Maximum number of waiting requests. Default 256. */
@@ -90,6 +95,8 @@ export interface LoadOption {
   /** Maximum of a whole number; the minimum is 1. */
   readonly max?: number;
   readonly isFile?: boolean;
+  /** Whether the option is a list; its flag may be repeated. */
+  readonly isList?: boolean;
 }
 
 type LoadOptionTable = { readonly [Name in keyof LoadOptions]?: LoadOption };
@@ -148,6 +155,18 @@ export const DRAFT_OPTIONS = {
     placeholder: "FILE",
     isFile: true,
     doc: "a smaller model with the same vocabulary, which proposes draft tokens",
+  },
+} as const satisfies LoadOptionTable;
+
+/** Adapters beside the model's matrices. */
+export const ADAPTER_OPTIONS = {
+  lora: {
+    placeholder: "FILE",
+    isFile: true,
+    isList: true,
+    doc:
+      "a LoRA adapter in GGUF, FILE or FILE=SCALE (default scale: 1; 0 applies it only where a request asks for it); " +
+      "may be repeated (docs/LORA.md); CPU only",
   },
 } as const satisfies LoadOptionTable;
 

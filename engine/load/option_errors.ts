@@ -1,3 +1,4 @@
+import { adapterChoices } from "../adapters/adapter_choice.ts";
 import { EngineError, type Wording } from "../api/errors.ts";
 import { saysPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
@@ -7,8 +8,20 @@ import type { LoadOptions } from "./options.ts";
 
 /** Throws EngineError for options that contradict each other with every model. */
 export function checkTogether(
-  { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
+  { backend, speculate = "auto", draft, promptCache, lora = [] }: Omit<LoadOptions, "model">,
 ) {
+  adapterChoices(lora);
+  if (lora.length > 0 && backend === "webgpu") throw new EngineError("not_supported", NO_ADAPTERS_ON_GPU);
+  if (lora.length > 0 && speculate === "mtp") {
+    throw new EngineError("not_supported", [
+      "The model's own drafting layer (",
+      { speculate },
+      ") does not know adapters: leave out ",
+      { lora: undefined },
+      ", or use ",
+      { speculate: "auto" },
+    ]);
+  }
   if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
     throw new EngineError("invalid_request", [
       "A draft model (",
@@ -42,6 +55,13 @@ function reasonAgainstDrafts(
   return [option, " is not supported on a GPU: leave it out, or compute with ", { backend: "cpu" }];
 }
 
+const NO_ADAPTERS_ON_GPU: Wording = [
+  "LoRA adapters (",
+  { lora: undefined },
+  ") are not supported on a GPU: leave them out, or compute with ",
+  { backend: "cpu" },
+];
+
 export const NO_PROMPTS_ON_GPU: Wording = [
   "Prompts are kept on a disk with the CPU backend only: leave out ",
   { promptCache: undefined },
@@ -55,7 +75,8 @@ export function reasonAgainstGpu(
   plan: Plan,
   options: LoadOptions,
 ): Wording | undefined {
-  const { pooling, promptCache } = options;
+  const { pooling, promptCache, lora = [] } = options;
+  if (lora.length > 0) return NO_ADAPTERS_ON_GPU;
   const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
   if (vectors) return NO_VECTORS_ON_GPU;
   return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);

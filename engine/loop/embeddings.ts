@@ -1,5 +1,6 @@
 import { greedyRequest } from "../backend/backend.ts";
 import { Random } from "../sampling/random.ts";
+import { adaptersOf } from "../schedule/adapters.ts";
 import { checkPrompt } from "../schedule/request.ts";
 import { newParts, type PooledOutput, type Sequence } from "../schedule/sequence.ts";
 import { OutputText } from "../output/stop.ts";
@@ -51,12 +52,14 @@ export class Embeddings {
     const { signal } = request;
     signal?.throwIfAborted();
     const whole = this.#check(request);
+    const { cacheSalt = "", adapters } = request;
+    const used = adaptersOf(adapters, this.#context.model.adapters, cacheSalt);
     if (this.#underWay >= this.#context.most) {
       const message =
         `The queue is full (${this.#underWay} requests for embeddings under way): try again later`;
       throw new EngineError("queue_full", message);
     }
-    const texts = new Texts(request, { ...this.#context, common: this.#common, whole });
+    const texts = new Texts(request, { ...this.#context, common: { ...this.#common, ...used }, whole });
     const abort = () => texts.fail(signal!.reason);
     signal?.addEventListener("abort", abort, { once: true });
     this.#underWay++;
@@ -98,7 +101,7 @@ export class Embeddings {
 type Common = ReturnType<typeof commonFields>;
 
 interface TextsContext extends EmbeddingsContext {
-  readonly common: Common;
+  readonly common: Common & Pick<Sequence, "adapters" | "prefixKey">;
   readonly whole: boolean;
 }
 

@@ -251,6 +251,7 @@ export class LlmEngine implements Engine {
       ...this.#contexts,
       draws: this.#backend.abilities.draws !== undefined,
       stores: this.#stored !== undefined,
+      adapters: this.model.adapters,
     });
   }
 

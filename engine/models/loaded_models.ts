@@ -1,4 +1,5 @@
 import type { Engine, EngineState } from "../api/engine.ts";
+import { adaptedEngine, adapterNamed } from "./adapted_engine.ts";
 import { type HeldEngine, ModelError, type Models, type OfferedModel } from "./types.ts";
 
 /** Returns a server's only model, always loaded. The caller who created the engine closes it. */
@@ -11,20 +12,19 @@ export function oneModel(engine: Engine, aliases: readonly string[] = []): Model
  * differ; `aliases` belong to the first.
  */
 export function loadedModels(engines: readonly Engine[], aliases: readonly string[] = []): Models {
-  const offered = engines.map((engine, i) => ({
-    offered: offeredModel(engine, i === 0 ? aliases : []),
-    held: { engine, release: () => {} } satisfies HeldEngine,
-  }));
+  const offered = engines.map((engine, i) => new Loaded(engine, i === 0 ? aliases : []));
   const list = offered.map(({ offered }) => offered);
   const find = (name: string) =>
-    findNamed(
-      name,
-      (name) => offered.find(({ offered: { id, aliases } }) => name === id || aliases.includes(name)),
-    );
+    findNamed(name, (name) => {
+      for (const model of offered) {
+        const held = model.held(name);
+        if (held) return { offered: model.offered, held };
+      }
+    });
   const use = (name: string | undefined) =>
     Promise.resolve().then(() => {
       if (name === undefined && offered.length !== 1) throw modelRequired(list);
-      const found = name === undefined ? offered[0] : find(name);
+      const found = find(name ?? offered[0].offered.id);
       if (found === undefined) throw unknownModel(name!, list);
       return found;
     });
@@ -41,8 +41,8 @@ export function loadedModels(engines: readonly Engine[], aliases: readonly strin
       );
     },
     onState: (listener) => {
-      const unlisten = offered.map(({ offered, held }) =>
-        held.engine.onState((_: EngineState) => listener(offered))
+      const unlisten = offered.map(({ offered, engine }) =>
+        engine.onState((_: EngineState) => listener(offered))
       );
       return () => unlisten.forEach((stop) => stop());
     },
@@ -53,6 +53,38 @@ export function loadedModels(engines: readonly Engine[], aliases: readonly strin
       await Promise.all(engines.map((engine) => engine.close()));
     },
   };
+}
+
+/** A loaded model with its adapters. */
+class Loaded {
+  readonly offered: OfferedModel;
+  readonly #held = new Map<string, HeldEngine>();
+
+  constructor(readonly engine: Engine, aliases: readonly string[]) {
+    this.offered = offeredModel(engine, aliases);
+  }
+
+  /** Returns the engine for a name of the model, or MODEL:ADAPTER; undefined for other names. */
+  held(name: string): HeldEngine | undefined {
+    if (this.#isName(name)) return this.#engineOf("", this.engine);
+    const at = name.lastIndexOf(":");
+    const adapter = this.#isName(name.slice(0, at))
+      ? adapterNamed(this.engine, name.slice(at + 1))
+      : undefined;
+    return adapter && this.#engineOf(adapter.name, adaptedEngine(this.engine, adapter));
+  }
+
+  #isName(name: string): boolean {
+    const { id, aliases } = this.offered;
+    return name === id || aliases.includes(name);
+  }
+
+  /** Returns the same engine for the same adapter, because others keep figures by engine. */
+  #engineOf(adapter: string, engine: Engine): HeldEngine {
+    const known = this.#held.get(adapter) ?? { engine, release: () => {} };
+    this.#held.set(adapter, known);
+    return known;
+  }
 }
 
 function offeredModel(engine: Engine, aliases: readonly string[]): OfferedModel {

@@ -3,6 +3,7 @@ import { FORMATS } from "../gguf/formats.ts";
 import { requireFloats } from "../gguf/float_tensor.ts";
 import { requireTensor } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
+import type { AdaptedRows, PlanAdapters } from "./adapters.ts";
 import type { OpKind } from "./op.ts";
 import type { Operands, Values } from "./operands.ts";
 import { QUANTIZE } from "./ops/quantize.ts";
@@ -10,6 +11,7 @@ import type {
   BufferForm,
   BufferId,
   BufferRows,
+  Chosen,
   Forms,
   KvLayer,
   PlanBuffer,
@@ -54,6 +56,7 @@ export interface BuilderOptions {
   readonly drafts?: boolean;
   readonly draftTokens?: number;
   readonly fine?: boolean;
+  readonly adapters?: PlanAdapters;
 }
 
 /** The parts of a plan that a builder has collected. */
@@ -93,19 +96,28 @@ export class PlanBuilder {
   readonly #positional = new Map<Value, () => void>();
   #inDraft = false;
 
+  /** Number of matrices of each tensor, and of those with adapters beside them. */
+  readonly #matrices = new Map<string, { read: number; adapted: number }>();
+  #chosenAdapters: Chosen | undefined;
+
   readonly drafts: boolean;
   readonly draftTokens?: number;
   readonly fine: boolean;
+  readonly adapters: PlanAdapters | undefined;
 
   /**
    * `drafts` adds the layer that drafts tokens; the file must have one. It chooses from the `draftTokens` first
    * tokens, or by default as many as it finds worth their cost. `fine` makes all products with quantized weights
-   * read activations in two planes.
+   * read activations in two planes. `adapters` are beside the matrices of the model.
    */
-  constructor(readonly file: GgufFile, { drafts = false, draftTokens, fine = false }: BuilderOptions = {}) {
+  constructor(
+    readonly file: GgufFile,
+    { drafts = false, draftTokens, fine = false, adapters }: BuilderOptions = {},
+  ) {
     this.drafts = drafts;
     this.draftTokens = draftTokens;
     this.fine = fine;
+    this.adapters = adapters;
   }
 
   /** Adds an op of this kind. */
@@ -173,8 +185,40 @@ export class PlanBuilder {
     return FORMATS[this.#tensors[matrix].info.type].float;
   }
 
+  /** Whether an adapter changes the tensor. */
+  adapts(tensor: string): boolean {
+    return this.adapters?.tensors.has(tensor) ?? false;
+  }
+
+  /** Adds the adapters' matrices beside a matrix. Undefined where no adapter changes it. */
+  lowRank(rows: AdaptedRows): { rank: number; a: TensorId; b: TensorId } | undefined {
+    if (!this.adapts(rows.name)) return undefined;
+    if (rows.rows % STACKED_ROWS !== 0) this.adapters!.refuse(rows.name);
+    this.#matrix(rows.name).adapted++;
+    const { rank, a, b } = this.adapters!.pair(rows);
+    return { rank, a: this.#tensor(a), b: this.#tensor(b) };
+  }
+
+  /** Returns the adapters that each row uses. `write` adds the op that writes them, once. */
+  chosenAdapters(write: (chosen: Chosen) => void): Chosen {
+    if (this.#chosenAdapters) return this.#chosenAdapters;
+    const { count } = this.adapters!;
+    const buffer = this.asFloat(this.floats("adapters", "step", 2 * count));
+    this.#chosenAdapters = { buffer, count, used: count };
+    write(this.#chosenAdapters);
+    return this.#chosenAdapters;
+  }
+
+  #matrix(name: string): { read: number; adapted: number } {
+    const known = this.#matrices.get(name);
+    const counts = known ?? { read: 0, adapted: 0 };
+    if (!known) this.#matrices.set(name, counts);
+    return counts;
+  }
+
   /** Adds a matrix, or rows of one. A single-row matrix may be a vector in the file. */
   matrix(tensor: string | RowsOf, columns: number, rows: number): TensorId {
+    this.#matrix(typeof tensor === "string" ? tensor : tensor.name).read++;
     if (typeof tensor === "string") {
       const isVector = rows === 1 && this.file.tensors.get(tensor)?.shape.length === 1;
       const info = requireTensor(this.file, tensor, isVector ? [columns] : [columns, rows]);
@@ -296,6 +340,10 @@ export class PlanBuilder {
   collect(architecture: string): PlanParts {
     for (const write of this.#ends) write();
     this.#refuseUnread(architecture);
+    for (const name of this.adapters?.tensors ?? []) {
+      const { read, adapted } = this.#matrix(name);
+      if (adapted === 0 || adapted !== read) this.adapters!.refuse(name);
+    }
     return {
       kvLayers: this.#kvLayers,
       rope: this.#rope,

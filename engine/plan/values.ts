@@ -44,6 +44,8 @@ export interface PlanTensor {
   readonly experts?: number;
   /** The file's factor on the values: one number, or one per expert. */
   readonly factors?: TensorInfo;
+  /** Returns the bytes of a tensor that is not in the model's file. Throws GgufError. */
+  readonly bytes?: () => Promise<Uint8Array>;
 }
 
 /** Indices into `Plan.buffers` and `Plan.tensors`. */

@@ -8,7 +8,8 @@ import type { EngineLimits } from "./limits.ts";
 import { newParts, type Sequence } from "./sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import { type Tokenizer, TooManyTokens } from "../tokenizer/types.ts";
-import type { ModelInfo } from "../api/engine.ts";
+import { adaptersOf } from "./adapters.ts";
+import type { AdapterInfo, ModelInfo } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
 import {
@@ -42,6 +43,8 @@ export interface SequenceContext {
   readonly draws: boolean;
   /** Whether prompts are stored on a disk. */
   readonly stores: boolean;
+  /** The model's adapters. */
+  readonly adapters?: readonly AdapterInfo[];
 }
 
 /** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
@@ -78,6 +81,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     promptLength,
     maxLength,
     salt: request.cacheSalt ?? "",
+    ...adaptersOf(request.adapters, context.adapters, request.cacheSalt ?? ""),
     weight: request.weight ?? 1,
     request: request.prompt,
     sampler: {

@@ -6,6 +6,7 @@ import type { TokenCounts } from "../sampling/sampler.ts";
 import type { OutputText } from "../output/stop.ts";
 import type { RunningSequence } from "../api/engine.ts";
 import type { FinishReason, StoredPrompt, TokenEvent, TokenLogprob } from "../api/events.ts";
+import type { UsedAdapter } from "../api/request.ts";
 import type { SamplingParams } from "../api/sampling.ts";
 
 /** The recurrent state of a running sequence. */
@@ -149,6 +150,10 @@ export interface Sequence {
   readonly maxLength: number;
   /** Names the tenant: sequences of different salts share no cached prompts, and tenants share the engine. */
   readonly salt: string;
+  /** Sequences share cached prompts if their keys are equal. The key covers the salt and the adapters. */
+  readonly prefixKey: string;
+  /** In ascending order of ids, each with a scale other than 0. */
+  readonly adapters: readonly UsedAdapter[];
   /** The tenant's share of the engine, relative to others'. */
   readonly weight: number;
   /** The same object for all sequences of one request. */

@@ -42,7 +42,8 @@ export class StepWriter {
       const windowTables = sequence.kv.windows.map((window): WindowTable => (
         { first: window.first, blocks: window.blocks.subarray(window.first, blocks) }
       ));
-      sequences.push({ start, length: rows, cached: sequence.kv.cached, blockTable, windowTables, state });
+      const { adapters, kv: { cached } } = sequence;
+      sequences.push({ start, length: rows, cached, blockTable, windowTables, state, adapters });
       const first = unscored(sequence)?.first ?? 0;
       for (let scored = first; scored < first + scores; scored++) {
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.kv.cached));

@@ -1,6 +1,8 @@
 import { z } from "@hono/zod-openapi";
 import {
   finish,
+  MAX_ADAPTERS,
+  MAX_SCALE,
   type Paced,
   SAMPLING,
   SAMPLING_SETTINGS,
@@ -279,8 +281,23 @@ export const samplingFields = {
 };
 
 /** Fields that OpenAI's chats and completions support. */
+export const loraField = boundedArray(
+  z.object({
+    id: int(0, MAX_ADAPTERS - 1).openapi({
+      description: "The adapter's place in the order of its loading, from 0",
+    }),
+    scale: z.number().min(-MAX_SCALE).max(MAX_SCALE).openapi({ description: "Factor of its changes" }),
+  }),
+  0,
+  MAX_ADAPTERS,
+).nullish().openapi({
+  description:
+    "The LoRA adapters to use, and no others; by default all that the server loaded, with their scales",
+});
+
 export const generationFields = {
   ...samplingFields,
+  lora: loraField,
   n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
   max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only computes the prompt" }),
   stop: stopField,

@@ -74,7 +74,7 @@ const REFUSED: Readonly<Record<string, Refused>> = {
   ...refused("form", hasForm, "output_config", "text"),
   ...refused("form", isOn, "grammar_lazy"),
   ...refused("calls", isFilled, "tools", "functions"),
-  ...refused("the server applies no adapters; leave it out", isFilled, "lora"),
+  ...refused('name the adapter in "model", as MODEL:ADAPTER', isFilled, "lora"),
   ...refused("whoever runs the server chooses the template", anything, "chat_template"),
   ...refused("API keys separate cached prompts; leave it out", anything, "cache_salt"),
   ...refused(BIASES, isFilled, "allowed_token_ids", "bad_words", "logits_processors"),

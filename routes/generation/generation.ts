@@ -9,6 +9,7 @@ import {
   type SamplingParams,
   type Sender,
   type Usage,
+  type UsedAdapter,
 } from "../../engine/mod.ts";
 import type { OwnedResponses } from "../../jobs/service/response_store.ts";
 import type { Account } from "../access/account.ts";
@@ -51,6 +52,7 @@ export interface Running extends Prepared {
 /** Fields of every generation. */
 type Body = z.output<z.ZodObject<typeof samplingFields>> & {
   readonly stop?: string | readonly string[] | null;
+  readonly lora?: readonly UsedAdapter[] | null;
 };
 
 /** A request for the engine, the account that counts its answer, and the reader of a chat's answer. */
@@ -68,6 +70,7 @@ export function engineRequest(
   const stop = typeof body.stop === "string" ? [body.stop] : body.stop ?? [];
   return {
     sampling: samplingOf(engine, body),
+    ...adaptersOf(engine, body.lora),
     stop: stop.map((text) => text.toWellFormed()),
     ignoreEos: body.ignore_eos ?? false,
     priority: options.priority ?? "interactive",
@@ -75,6 +78,30 @@ export function engineRequest(
     weight: options.weight,
     account: options.account,
   };
+}
+
+/** Returns the adapters that the request chooses. Throws ApiError 400 for one that the model does not have. */
+function adaptersOf({ model }: Engine, lora: Body["lora"]): Pick<GenerateRequest, "adapters"> {
+  const { length } = model.adapters ?? [];
+  if (lora === undefined || lora === null || (length === 0 && lora.length === 0)) return {};
+  const refuse = (code: string, problem: string) => {
+    throw new ApiError(400, code, problem, { param: "lora" });
+  };
+  if (length === 0) {
+    refuse(
+      "unsupported_parameter",
+      'Unsupported parameter "lora": the model was loaded without adapters; leave it out',
+    );
+  }
+  const ids = lora.map(({ id }) => id);
+  const wrong = ids.find((id, i) => id >= length || ids.indexOf(id) < i);
+  if (wrong !== undefined) {
+    refuse(
+      "invalid_value",
+      `Invalid "lora": ids must be from 0 to ${length - 1}, each at most once (got ${wrong})`,
+    );
+  }
+  return { adapters: lora };
 }
 
 /** Returns the sampling parameters of the request, with defaults for missing ones. */

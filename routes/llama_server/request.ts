@@ -5,6 +5,7 @@ import {
   boundedArray,
   generationFields,
   LIMITS,
+  loraField,
   samplingFields,
   special,
   stopField,
@@ -27,6 +28,7 @@ import { paced } from "../core/paced.ts";
 /** Fields that all generations in this format share. */
 export const llamaServerFields = {
   ...samplingFields,
+  lora: loraField,
   n_predict: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
     description:
       "Maximum tokens of the answer; 0 only computes the prompt; -1, the default: only the context limits it",

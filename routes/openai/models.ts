@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { MODEL_STATES, type OfferedModel, unknownModel } from "../../engine/mod.ts";
+import { adaptedId, MODEL_STATES, type OfferedModel, unknownModel } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { listOf, pageOf } from "../core/lists.ts";
 import { modelName } from "../core/fields.ts";
@@ -14,6 +14,7 @@ const model = z.object({
   created_at: z.string().openapi({ format: "date-time" }),
   owned_by: z.string(),
   aliases: z.array(z.string()),
+  parent: z.string().optional().openapi({ description: "The model that this adapter (LoRA) belongs to" }),
   status: z.object({ value: z.enum(MODEL_STATES) }),
   meta: z.object({ n_ctx: z.number().int(), n_vocab: z.number().int() }).optional().openapi({
     description: "Only for a loaded model",
@@ -22,21 +23,24 @@ const model = z.object({
 
 const modelList = listOf(model, "ModelList");
 
-/** Returns a model's entry with the fields of both OpenAI and Anthropic. */
-function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model> {
+/** Returns the entries of a model and of its adapters, with the fields of both OpenAI and Anthropic. */
+function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model>[] {
   const meta = engine && { n_ctx: engine.model.contextLength, n_vocab: engine.model.vocabSize };
-  return {
+  const entry = (id: string, aliases: readonly string[], parent?: string) => ({
     id,
-    object: "model",
-    type: "model",
+    object: "model" as const,
+    type: "model" as const,
     display_name: id,
     created,
     created_at: new Date(1000 * created).toISOString(),
     owned_by: "compy",
     aliases: [...aliases],
+    parent,
     status: { value: state },
     meta,
-  };
+  });
+  const adapters = engine?.model.adapters ?? [];
+  return [entry(id, aliases), ...adapters.map((adapter) => entry(adaptedId(id, adapter), [], id))];
 }
 
 const list = endpoint({
@@ -47,7 +51,7 @@ const list = endpoint({
   summary: "List the models",
   answer: modelList,
   answers: "The list",
-}, (_, { models }) => pageOf(models.list().map(shown), false));
+}, (_, { models }) => pageOf(models.list().flatMap(shown), false));
 
 const one = endpoint({
   method: "get",
@@ -63,7 +67,8 @@ const one = endpoint({
 }, ({ params }, { models }) => {
   const found = models.find(params.model);
   if (!found) throw unknownModel(params.model, models.list());
-  return shown(found);
+  const entries = shown(found);
+  return entries.find(({ id }) => id === params.model) ?? entries[0];
 });
 
 const named = z.object({ model: modelName }).openapi("ModelRequest");

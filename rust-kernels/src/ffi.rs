@@ -8,13 +8,13 @@ use crate::kernels::gemm::whole_tokens;
 use crate::memory;
 use crate::model::Model;
 use crate::simd::Isa;
-use crate::weights::{Source, packed_bytes};
+use crate::weights::{Piece, Source, packed_bytes};
 use crate::words::Words;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Bump this when an export's meaning or a message's layout changes.
-pub const ABI_VERSION: u32 = 11;
+pub const ABI_VERSION: u32 = 12;
 
 /// An export's name, whether Deno calls it on another thread, and its documentation.
 pub struct Export {
@@ -98,6 +98,16 @@ exports! {
         let (index, vector) = (w.size()?, w.u32()? == 1);
         let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: w.u64()? };
         model(h)?.load(index, &source, vector)?;
+        Ok(0)
+    };
+    /// Loads some rows of a tensor that is not in a file, in order. Input: index, kind (0 matrix, 1 vector), type,
+    /// columns, rows, the first row (u32 each). The rows follow as they would be in a file.
+    nonblocking compy_tensor_rows = |h, input, _| {
+        let mut w = Words::new(input);
+        let (index, vector) = (w.size()?, w.u32()? == 1);
+        let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
+        let first = w.size()?;
+        model(h)?.load_piece(index, &source, vector, first, &Piece(&input[24..]))?;
         Ok(0)
     };
     /// Input: an encoded plan.

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::kernels::kv::KV_BLOCK;
 use crate::masks::Masks;
 use crate::ops::pool::Way;
-use crate::program::Program;
+use crate::program::{Choice, Program};
 use crate::words::{NONE, Words};
 use std::collections::{HashMap, HashSet};
 
@@ -18,6 +18,8 @@ pub struct Sequence {
     pub block_tables: Vec<BlockTable>,
     /// Only for programs with recurrent layers.
     pub state: Option<StateUse>,
+    /// Adapters with the factors of their products, in ascending order.
+    pub adapters: Vec<(usize, f32)>,
 }
 
 /// The blocks of a sequence's keys and values, in the layers of a group.
@@ -163,6 +165,12 @@ impl Step {
         for _ in 0..pools {
             step.decode_pool(&mut w, p)?;
         }
+        // A step without adapters ends here.
+        if !w.is_empty() {
+            for sequence in &mut step.sequences {
+                sequence.adapters = decode_adapters(&mut w, p)?;
+            }
+        }
         Ok(step)
     }
 
@@ -212,7 +220,7 @@ impl Step {
             Ok(state) => state,
             Err(e) => bail!("Sequence {index}: {e}"),
         };
-        self.sequences.push(Sequence { start, length, cached, block_tables, state });
+        self.sequences.push(Sequence { start, length, cached, block_tables, state, adapters: Vec::new() });
         Ok(())
     }
 
@@ -306,6 +314,21 @@ fn decode_state(
         bail!("states must be saved in ascending order, after 1 to {length} rows");
     }
     Ok(Some(StateUse { read, write: write as usize, saves }))
+}
+
+/// The adapters of a sequence, each at most once.
+fn decode_adapters(w: &mut Words, p: &Program) -> Result<Vec<(usize, f32)>> {
+    let Some(Choice { experts, used }) = p.adapters else { bail!("Adapters need a plan that has some") };
+    let count = w.size()?;
+    if count > used {
+        bail!("A sequence may use at most {used} adapters (got {count})");
+    }
+    let adapters = (0..count).map(|_| Ok((w.size()?, w.f32()?))).collect::<Result<Vec<_>>>()?;
+    let ascending = adapters.is_sorted_by(|a, b| a.0 < b.0);
+    if !ascending || adapters.iter().any(|(number, factor)| *number >= experts || !factor.is_finite()) {
+        bail!("adapters must be in ascending order and below {experts}, with finite factors (got {adapters:?})");
+    }
+    Ok(adapters)
 }
 
 fn decode_logits(w: &mut Words, p: &Program, rows: usize, masks: &Masks) -> Result<LogitsRequest> {

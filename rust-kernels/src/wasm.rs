@@ -1,7 +1,6 @@
 //! Exports for a WebAssembly host (engine/backend/wasm/) besides those of ffi.rs. The host provides threads and
 //! passes tensors in pieces. It can only stop a step through the shared memory.
 use crate::ffi::{call, close_models, model, put};
-use crate::weights::{Piece, Source};
 use crate::words::Words;
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -70,16 +69,6 @@ exports! {
     compy_model_reserve = |h, input, _| {
         let mut w = Words::new(input);
         model(h)?.reserve(w.size()?, w.u64()?)?;
-        Ok(0)
-    };
-    /// Replaces `compy_tensor_load`: loads some rows of a tensor, in order. Input: index, kind (0 matrix, 1 vector),
-    /// type, columns, rows, the first row (u32 each). The rows follow as they are in the file.
-    compy_tensor_rows = |h, input, _| {
-        let mut w = Words::new(input);
-        let (index, vector) = (w.size()?, w.u32()? == 1);
-        let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
-        let first = w.size()?;
-        model(h)?.load_piece(index, &source, vector, first, &Piece(&input[24..]))?;
         Ok(0)
     };
     /// Output: address (u32) of a byte that stops the running step when set to 1.

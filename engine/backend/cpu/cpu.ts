@@ -16,7 +16,7 @@ import type {
   StepOutput,
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
-import { factorWords } from "./factor_words.ts";
+import { factorWords, pieceWords } from "./weight_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
@@ -125,14 +125,19 @@ export class CpuBackend implements Backend {
         .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows)
         .u64(t.info.offset).bytes();
       try {
-        if (t.info.path !== path) {
+        if (t.info.path !== path && !t.bytes) {
           path = t.info.path;
           this.#library.call("compy_model_file", this.#handle, new TextEncoder().encode(path));
         }
         if (t.factors) {
           this.#library.call("compy_tensor_factors", this.#handle, await factorWords(file, index, t.factors));
         }
-        await this.#library.callAsync("compy_tensor_load", this.#handle, input);
+        if (t.bytes) {
+          const piece = { first: 0, bytes: await t.bytes() };
+          await this.#library.callAsync("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
+        } else {
+          await this.#library.callAsync("compy_tensor_load", this.#handle, input);
+        }
       } catch (cause) {
         const reason = cause instanceof Error ? cause.message : String(cause);
         throw new Error(`Cannot load tensor "${t.info.name}" of ${t.info.path}: ${reason}`, { cause });

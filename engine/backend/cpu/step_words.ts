@@ -35,7 +35,14 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
     w.i32s(r.penaltyTokens).i32s(r.penaltyCounts).i32s(r.biasTokens).f32s(r.biasValues);
     w.i32s(r.probe);
   }
-  return w.u32(...pools).bytes();
+  w.u32(...pools);
+  if (input.sequences.some(({ adapters = [] }) => adapters.length > 0)) {
+    for (const { adapters = [] } of input.sequences) {
+      w.u32(adapters.length);
+      for (const { id, scale } of adapters) w.u32(id).f32(scale);
+    }
+  }
+  return w.bytes();
 }
 
 function positionOf(row: number, { sequences }: StepInput): number {

@@ -1,5 +1,5 @@
 import { FORMATS } from "../../gguf/formats.ts";
-import { type ByteSource, readBytes, withSources } from "../../gguf/byte_source.ts";
+import { type ByteSource, memorySource, readBytes, withSources } from "../../gguf/byte_source.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
@@ -15,7 +15,7 @@ import type {
   StepOutput,
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
-import { factorWords } from "../cpu/factor_words.ts";
+import { factorWords, type Piece, pieceWords } from "../cpu/weight_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
 import { Machine } from "./machine.ts";
 import { moduleBytes } from "./module.ts";
@@ -135,7 +135,8 @@ export class WasmBackend implements Backend {
           const words = await factorWords(file, index, t.factors);
           await this.#machine.call("compy_tensor_factors", this.#handle, words);
         }
-        for await (const piece of pieces(sources.get(t.info.path)!, t)) {
+        const source = t.bytes ? memorySource(await t.bytes()) : sources.get(t.info.path)!;
+        for await (const piece of pieces(source, t)) {
           await packing;
           packing = this.#machine.call("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
           packing.catch(() => {}); // the error is thrown where it is awaited
@@ -242,11 +243,6 @@ export class WasmBackend implements Backend {
   }
 }
 
-interface Piece {
-  readonly first: number;
-  readonly bytes: Uint8Array;
-}
-
 /** Yields a tensor's rows, some at a time. */
 async function* pieces(source: ByteSource, { info, rows }: PlanTensor): AsyncGenerator<Piece> {
   const rowBytes = info.byteLength / rows;
@@ -255,15 +251,6 @@ async function* pieces(source: ByteSource, { info, rows }: PlanTensor): AsyncGen
     const count = Math.min(most, rows - first);
     yield { first, bytes: await readBytes(source, info.offset + first * rowBytes, count * rowBytes) };
   }
-}
-
-function pieceWords(index: number, t: PlanTensor, { first, bytes }: Piece): Uint8Array {
-  const head = new WordWriter(24)
-    .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows, first).bytes();
-  const message = new Uint8Array(head.length + bytes.length);
-  message.set(head);
-  message.set(bytes, head.length);
-  return message;
 }
 
 function view(bytes: Uint8Array): DataView {

@@ -19,7 +19,7 @@ const VERSION = 1;
 
 /**
  * Names chains of blocks by hashes. A block's link hashes the previous link and its tokens. The first link
- * hashes identity and salt with the folder's secret. So names reveal nothing about texts without the secret.
+ * hashes identity and prefix key with the folder's secret. So names reveal nothing about texts without the secret.
  */
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
   const { weights, plan, kernels, isa } = identity;
@@ -27,7 +27,7 @@ export function createNames(identity: CacheIdentity, secret: Uint8Array): Prompt
   const id = sha256(JSON.stringify([VERSION, weights, plan, kernels, isa])).slice(0, 16);
   return {
     id,
-    root: (salt) => createHmac("sha256", secret).update(JSON.stringify([id, salt])).digest(),
+    root: (key) => createHmac("sha256", secret).update(JSON.stringify([id, key])).digest(),
     link: (before, tokens) => {
       const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
       return createHash("sha256").update(before).update(bytes).digest();

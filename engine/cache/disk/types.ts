@@ -7,8 +7,8 @@ export type PartKind = number | "state";
 export interface PromptNames {
   /** Identifies models, kernels and layouts whose bytes differ; equal on every machine. */
   readonly id: string;
-  /** Returns the first link of all chains with this salt. */
-  root(salt: string): Uint8Array;
+  /** Returns the first link of all chains with this prefix key. */
+  root(key: string): Uint8Array;
   /** Returns the link of a block after the previous block's link. */
   link(before: Uint8Array, tokens: Int32Array): Uint8Array;
   /** Returns the name of a part at the end of a chain. */

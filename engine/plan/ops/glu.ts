@@ -1,6 +1,8 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { activation, forms, optional, product, weights } from "../operands.ts";
+import { gate as gated } from "./gate.ts";
+import { fused, linear } from "./matmul.ts";
 import { type Activation, GLU_NAMES } from "../values.ts";
 
 /** out = activation(gate x + bias) * (up x + bias). */
@@ -24,7 +26,8 @@ export const GLU = opKind({
 
 /**
  * Returns the gated hidden rows of a feed-forward block, `rows` columns wide, with the file's biases if any.
- * If `gate` equals `up`, the tensor holds the gate's rows and then up's.
+ * If `gate` equals `up`, the tensor holds the gate's rows and then up's. Adapters change the products before
+ * the activation, so with them several ops replace the fused one.
  */
 export function glu(
   b: PlanBuilder,
@@ -34,6 +37,13 @@ export function glu(
   rows: number,
   activation: Activation = "silu",
 ): Value {
+  if (b.adapts(`${gate}.weight`) || b.adapts(`${up}.weight`)) {
+    const halves = gate === up ? fused(gate, [rows, rows]) : [gate, up].map((name) => ({ name, rows }));
+    const [inner, factor] = linear(b, x, halves);
+    if (activation === "gelu") return gated(b, inner, factor, { activation });
+    if (activation !== "silu") b.adapters!.refuse(`${gate}.weight`);
+    return gated(b, gated(b, inner, inner, { activation: "sigmoid" }), factor);
+  }
   const out = b.value("ffn", x.rows, rows);
   const height = gate === up ? 2 * rows : rows;
   const [g, u] = [gate, up].map((name) => b.operand(x, b.matrix(`${name}.weight`, x.columns, height)));

@@ -1,5 +1,6 @@
 import type { PlanBuilder, RowsOf, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
+import { adapt } from "./adapters.ts";
 import { floats, forms, groups, integer, optional, product, real, weights } from "../operands.ts";
 
 /** out (+)= weight x + bias, for several matrices that read the same x. */
@@ -67,6 +68,9 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
     };
   });
   b.push(MATMUL, { x: { ...x.forms }, parts });
+  linears.forEach(({ name, part, times = 1 }, i) =>
+    adapt(b, x, { name: `${name}.weight`, first: part?.first ?? 0, times }, values[i])
+  );
   return values;
 }
 

@@ -13,6 +13,7 @@ import {
 import type { Choice, PlanBuffer, TensorId } from "../values.ts";
 import type { WordWriter } from "../words.ts";
 import { ACTIVATED } from "./activated.ts";
+import { ADAPTERS, LOW_RANK } from "./adapters.ts";
 import { ALTUP_CORRECT, ALTUP_PREDICT } from "./altup.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
@@ -88,6 +89,8 @@ export const KINDS = [
   MATCH_RMS,
   SPARSE_GATE,
   HEAD_MATMUL,
+  ADAPTERS,
+  LOW_RANK,
 ] as const;
 
 /** One op of a plan. */

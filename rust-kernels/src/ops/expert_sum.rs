@@ -41,6 +41,11 @@ impl Op for ExpertSum {
         TILE + self.x.quant.map_or(0, |i| corrections_len(self.most_rows(p), p.buffers[i].columns, ROW_ROUND))
     }
 
+    /// Idle if there is nothing to add.
+    fn is_idle(&self, run: &Run) -> bool {
+        self.add && self.chosen.is_empty(run)
+    }
+
     /// Every item sums all experts of its columns, so no item waits for another.
     fn run(&self, run: &Run, work: &Work) {
         let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.down.weight));

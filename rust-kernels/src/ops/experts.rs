@@ -63,6 +63,14 @@ impl Chosen {
         o.shape(tensor, self.choice.experts * rows, columns)
     }
 
+    /// Whether no row chose an expert with a weight other than 0.
+    pub fn is_empty(&self, run: &Run) -> bool {
+        let used = self.choice.used;
+        // SAFETY: the buffer has a row of twice this width for each token.
+        let weights = |row| unsafe { std::slice::from_raw_parts(self.row(run, row).add(used), used) };
+        (0..run.tokens()).all(|row| weights(row).iter().all(|weight| *weight == 0.0))
+    }
+
     /// Address of a row's choice.
     pub fn row(&self, run: &Run, row: usize) -> *mut f32 {
         run.float(self.buffer, row)
@@ -91,7 +99,7 @@ pub struct Member {
     pub weight: f32,
 }
 
-/// The rows of a step, grouped by expert. Depends only on the output of `route`, so each thread computes the same
+/// The rows of a step, grouped by expert. Choices of weight 0 add nothing and are left out. Depends only on the output of `route`, so each thread computes the same
 /// groups for itself.
 pub struct Groups {
     /// The groups of the chosen experts, in ascending order.
@@ -111,9 +119,14 @@ impl Groups {
         let choice = |row: usize| unsafe { std::slice::from_raw_parts(chosen.row(run, row), 2 * used) };
         // A malformed plan may leave anything there and change it during this op.
         let expert = |number: &f32| (*number as usize).min(experts - 1);
-        let numbers: Vec<usize> = (0..m).flat_map(|row| choice(row)[..used].iter().map(expert)).collect();
+        let chosen = |row: usize| {
+            let (numbers, weights) = choice(row).split_at(used);
+            let each = numbers.iter().map(expert).zip(weights).filter(|(_, weight)| **weight != 0.0);
+            each.map(move |(expert, weight)| (expert, Member { row, weight: *weight }))
+        };
+        let chosen: Vec<(usize, Member)> = (0..m).flat_map(chosen).collect();
         let mut ends = vec![0; experts];
-        numbers.iter().for_each(|expert| ends[*expert] += 1);
+        chosen.iter().for_each(|(expert, _)| ends[*expert] += 1);
         let most = ends.iter().copied().max().unwrap_or(0);
         let (tile, mut groups) = (tile_rows(most, run.isa.tile()), Vec::new());
         let (mut start, mut at) = (0, 0);
@@ -124,11 +137,10 @@ impl Groups {
             groups.push(Group { expert, at, range: range.clone() });
             at += range.len().next_multiple_of(tile);
         }
-        let mut members = vec![Member::default(); numbers.len()];
-        for (i, expert) in numbers.iter().enumerate() {
-            let row = i / used;
-            members[ends[*expert]] = Member { row, weight: choice(row)[used + i % used] };
-            ends[*expert] += 1;
+        let mut members = vec![Member::default(); chosen.len()];
+        for (expert, member) in chosen {
+            members[ends[expert]] = member;
+            ends[expert] += 1;
         }
         Self { groups, members, tile, most }
     }

@@ -1,6 +1,7 @@
 //! The ops of a plan, one module each. A module decodes and checks the op's words, splits its work into items, and
 //! holds its kernel. docs/ADDING_A_MODEL.md explains how to add one.
 pub mod activated;
+pub mod adapters;
 pub mod altup;
 pub mod altup_correct;
 pub mod altup_predict;
@@ -22,6 +23,7 @@ pub mod head_matmul;
 pub mod join;
 pub mod keep;
 pub mod layer_norm;
+pub mod low_rank;
 pub mod mamba2;
 pub mod match_rms;
 pub mod matmul;
@@ -45,7 +47,7 @@ use self::pool::Way;
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{Operands, Out, Program};
+use crate::program::{Choice, Operands, Out, Program};
 
 /// An op, decoded and checked.
 pub trait Op: Send + Sync {
@@ -66,6 +68,11 @@ pub trait Op: Send + Sync {
 
     /// Maximum tokens of a text, if the op needs whole texts in one step. None for ops that also take parts.
     fn longest_text(&self) -> Option<usize> {
+        None
+    }
+
+    /// The number of adapters, and of those that a row can use; None for all ops but one.
+    fn adapters(&self) -> Option<Choice> {
         None
     }
 
@@ -156,4 +163,6 @@ ops! {
     37 => match_rms::MatchRms,
     38 => sparse_gate::SparseGate,
     39 => head_matmul::HeadMatMul,
+    40 => adapters::Adapters,
+    41 => low_rank::LowRank,
 }

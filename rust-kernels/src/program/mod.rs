@@ -53,6 +53,8 @@ pub struct Program {
     pub pooling: Option<Pooling>,
     /// Maximum tokens of a text, if each text must be in one step.
     pub longest_text: Option<usize>,
+    /// The number of adapters, and of those that a sequence can use. None if the plan has no adapters.
+    pub adapters: Option<Choice>,
     pub arena_bytes: usize,
 }
 
@@ -110,6 +112,7 @@ impl Program {
             draft: None,
             pooling: None,
             longest_text: None,
+            adapters: None,
             buffers: Vec::new(),
             ops: Vec::new(),
             own_rows: Vec::new(),
@@ -135,6 +138,7 @@ impl Program {
         }
         p.own_rows = own_rows::find(&p);
         p.pooling = p.find_pooling()?;
+        p.adapters = p.ops.iter().find_map(|op| op.adapters());
         p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
     }

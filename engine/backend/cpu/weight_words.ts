@@ -1,6 +1,8 @@
+import { FORMATS } from "../../gguf/formats.ts";
 import { GgufError, quote } from "../../gguf/errors.ts";
 import { readFloats } from "../../gguf/float_tensor.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
+import type { PlanTensor } from "../../plan/values.ts";
 import { WordWriter } from "../../plan/words.ts";
 
 /** Returns a tensor's factors in the kernels' format. Throws GgufError for a factor that is not a finite number. */
@@ -16,4 +18,20 @@ export async function factorWords(
     });
   }
   return new WordWriter().u32(index).f32s(values).bytes();
+}
+
+/** Some rows of a tensor, from row `first` on. */
+export interface Piece {
+  readonly first: number;
+  readonly bytes: Uint8Array;
+}
+
+/** Returns a piece of a tensor in the kernels' format. */
+export function pieceWords(index: number, t: PlanTensor, { first, bytes }: Piece): Uint8Array<ArrayBuffer> {
+  const head = new WordWriter(24)
+    .u32(index, t.kind === "vector" ? 1 : 0, FORMATS[t.info.type].id, t.columns, t.rows, first).bytes();
+  const message = new Uint8Array(head.length + bytes.length);
+  message.set(head);
+  message.set(bytes, head.length);
+  return message;
 }

@@ -1,0 +1,93 @@
+/** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
+import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { loadEngine } from "../../engine/load/load.ts";
+import type { Engine, GenerateRequest } from "../../engine/mod.ts";
+import { merged, synthAdapter } from "../../testing/lora.ts";
+import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
+import { everyNth } from "../../testing/tier.ts";
+
+/** Each token and its alternatives, with log-probabilities. */
+type Answer = number[][];
+type Asked = Partial<GenerateRequest>;
+
+const PROMPT = Array.from({ length: 40 }, (_, i) => (i * 37) % 250);
+const TOKENS = 8;
+
+async function ask(engine: Engine, asked: Asked = {}): Promise<Answer> {
+  const answer: Answer = [];
+  const request = { prompt: PROMPT, maxTokens: TOKENS, ignoreEos: true, logprobs: 5, ...asked };
+  for await (const event of engine.submit({ sampling: { temperature: 0 }, ...request })) {
+    if (event.type !== "token") continue;
+    answer.push([
+      event.token,
+      event.logprob!,
+      ...event.top!.flatMap(({ token, logprob }) => [token, logprob]),
+    ]);
+  }
+  return answer;
+}
+
+/** Writes files, loads the first as model with the others as adapters, and removes all at the end. */
+async function withEngine<T>(
+  files: { model: Uint8Array; adapters?: readonly Uint8Array[] },
+  run: (engine: Engine) => Promise<T>,
+  options: { readonly scales?: readonly number[]; readonly kvBytes?: number } = {},
+): Promise<T> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
+  try {
+    const { model, adapters = [] } = files;
+    const { scales, ...others } = options;
+    await Deno.writeFile(`${folder}/model.gguf`, model);
+    const lora = await Promise.all(adapters.map(async (bytes, i) => {
+      await Deno.writeFile(`${folder}/adapter${i}.gguf`, bytes);
+      return `${folder}/adapter${i}.gguf=${scales?.[i] ?? 1}`;
+    }));
+    const { engine } = await loadEngine({
+      model: `${folder}/model.gguf`,
+      lora,
+      parallel: 8,
+      threads: 2,
+      ...others,
+    });
+    try {
+      return await run(engine);
+    } finally {
+      await engine.close();
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** The largest difference of a log-probability, if both answers have the same tokens. */
+function distance(one: Answer, other: Answer): number {
+  assertEquals(one.map(([token]) => token), other.map(([token]) => token));
+  return Math.max(...one.map((row, i) => Math.abs(row[1] - other[i][1])));
+}
+
+const MODELS: readonly Architecture[] = ["llama", "qwen3", "gemma3", "phi3"];
+
+for (const architecture of everyNth(2, MODELS)) {
+  Deno.test(`LoRA, ${architecture}: answers are as close to merged weights as rounding allows`, async () => {
+    const model = synthesize({ architecture, types: ["F32"], seed: 1 });
+    const adapters = [
+      synthAdapter(model, { seed: 2, rank: 8 }),
+      synthAdapter(model, {
+        seed: 3,
+        rank: 20,
+        type: "F16",
+        alpha: 0,
+        targets: /attn_(q|qkv|output)\.weight$/,
+      }),
+    ];
+    const together = merged(model, [[adapters[0], 0.5], [adapters[1], 16]]);
+    const [wanted, plain] = await Promise.all(
+      [together, model].map((model) => withEngine({ model }, (e) => ask(e))),
+    );
+    assertNotEquals(wanted, plain);
+    const scales = [0.5, 16];
+    const got = await withEngine({ model, adapters }, (engine) => ask(engine), { scales });
+    const far = distance(got, wanted);
+    assert(far < 3e-4, `${architecture}: ${far}`);
+  });
+}
