@@ -1,6 +1,7 @@
 /** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Engine, GenerateRequest } from "../../engine/mod.ts";
 import { merged, synthAdapter } from "../../testing/lora.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
@@ -31,7 +32,11 @@ async function ask(engine: Engine, asked: Asked = {}): Promise<Answer> {
 async function withEngine<T>(
   files: { model: Uint8Array; adapters?: readonly Uint8Array[] },
   run: (engine: Engine) => Promise<T>,
-  options: { readonly scales?: readonly number[]; readonly kvBytes?: number } = {},
+  options: {
+    readonly scales?: readonly number[];
+    readonly contextLength?: number;
+    readonly kvBytes?: number;
+  } = {},
 ): Promise<T> {
   const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
   try {
@@ -91,3 +96,67 @@ for (const architecture of everyNth(2, MODELS)) {
     assert(far < 3e-4, `${architecture}: ${far}`);
   });
 }
+
+const BASE: Asked = { adapters: [] };
+const OWN: readonly Asked[] = [
+  BASE,
+  { adapters: [{ id: 0, scale: 1 }] },
+  { adapters: [{ id: 1, scale: 1 }] },
+  { adapters: [{ id: 0, scale: 0.5 }] },
+  { adapters: [{ id: 1, scale: -1 }, { id: 0, scale: 2 }] },
+  {},
+];
+
+/** A model and two adapters whose ranks and matrices differ. */
+function crowdFiles(architecture: Architecture, type: TensorType) {
+  const model = synthesize({ architecture, types: [type], seed: 4 });
+  return {
+    model,
+    adapters: [
+      synthAdapter(model, { seed: 5, rank: 4 }),
+      synthAdapter(model, { seed: 6, rank: 24, targets: /(attn_output|ffn_down)\.weight$/ }),
+    ],
+  };
+}
+
+for (const type of ["F32", "Q4_0"] as const) {
+  Deno.test(`LoRA, ${type}: requests of a crowd get the bits that they get alone, also from cached prompts`, async () => {
+    await withEngine(crowdFiles("llama", type), async (engine) => {
+      const alone: Answer[] = [];
+      for (const asked of OWN) {
+        alone.push(await ask(engine, { ...asked, cacheSalt: `alone ${alone.length}` }));
+      }
+      assertEquals(new Set(alone.map(String)).size, OWN.length);
+      assertEquals(alone[5], await ask(engine, { adapters: [{ id: 0, scale: 1 }, { id: 1, scale: 1 }] }));
+      for (let round = 0; round < 2; round++) {
+        const before = engine.stats().cachedTokens;
+        const crowd = await Promise.all(OWN.map((asked) => ask(engine, { ...asked, cacheSalt: "crowd" })));
+        assertEquals(crowd, alone, `round ${round}`);
+        // Only a request with the same adapters and scales may reuse a prompt.
+        assertEquals(engine.stats().cachedTokens - before, round * OWN.length * 32);
+      }
+    });
+  });
+}
+
+Deno.test("LoRA: answers stay the same after preemption", async () => {
+  const maxTokens = 150;
+  const asked = OWN.slice(0, 4).map((one, i) => ({ ...one, maxTokens, cacheSalt: `${i}` }));
+  const files = crowdFiles("llama", "F32");
+  const alone = await withEngine(files, async (engine) => {
+    const answers: Answer[] = [];
+    for (const one of asked) answers.push(await ask(engine, one));
+    return answers;
+  });
+  await withEngine(files, async (engine) => {
+    assertEquals(await Promise.all(asked.map((one) => ask(engine, one))), alone);
+    assert(engine.stats().preemptions > 0);
+  }, { contextLength: 256, kvBytes: 900_000 });
+});
+
+Deno.test("LoRA: a request without adapters has the answer of the model alone", async () => {
+  const { model, adapters } = crowdFiles("llama", "F32");
+  // The second adapter leaves the fused ops as they are.
+  const plain = await withEngine({ model }, (engine) => ask(engine));
+  assertEquals(await withEngine({ model, adapters: [adapters[1]] }, (engine) => ask(engine, BASE)), plain);
+});

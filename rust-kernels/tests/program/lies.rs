@@ -82,11 +82,11 @@ fn ops_reject_operands_with_different_row_counts() {
 fn ops_reject_invalid_operands_and_name_them() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 97] = [
+    let lies: [(Lie, &str); 100] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
-        (|p| p.ops[0][3] = 77, "Op 0 of the plan: buffer 77 is out of range 0..27"),
+        (|p| p.ops[0][3] = 77, "Op 0 of the plan: buffer 77 is out of range 0..28"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
         (|p| p.ops[2][6] = buffer::X, "Op 2 of the plan: buffer 0 must be of kind Quant (got Float)"),
         (|p| p.ops[2][5..8].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
@@ -200,6 +200,15 @@ fn ops_reject_invalid_operands_and_name_them() {
         ),
         (|p| p.ops[44][3] = 4, "Op 44 of the plan: a head's rows must be a multiple of 16 (got 24), of tensor 6"),
         (|p| p.ops[44][4] = 32, "Op 44 of the plan: tensor 6 must be 96 x 32 (got 96 x 64)"),
+        (|p| p.ops[46][1] = buffer::NORMED_QUANT, "Op 46 of the plan: buffer 2 must hold floats (got Quant)"),
+        (
+            |p| p.ops[46][5] = tensor::EXPERT_GATE,
+            "Op 46 of the plan: no operand has the kind of buffer that the kernels of tensor 21 read",
+        ),
+        (
+            |p| p.ops[46][6..8].copy_from_slice(&[NONE, buffer::EXPERT_FFN]),
+            "Op 46 of the plan: adapters' products must be floats",
+        ),
         (
             |p| p.ops[4][19] = 16,
             "Op 4 of the plan: values must start at a column below 16, or at 0 if they are normalized (got 16)",
@@ -333,4 +342,30 @@ fn step_rejects_block_tables_that_miss_the_window_or_the_last_row() {
     assert_eq!(refused(&[(12, 2)]), "Sequence 0: group 0 has KV blocks 2..4, but 41 tokens need 1..2");
     assert_eq!(refused(&[(16, 1)]), "Sequence 0: group 1 has KV blocks 1..4, but 41 tokens need 0..2");
     assert_eq!(refused(&[(14, 32)]), "Sequence 0: KV block 32 is out of range 0..32");
+}
+
+#[test]
+fn step_rejects_invalid_adapters() {
+    let (model, plan) = (model(Isa::available()[0], 1), Plan::whole(0));
+    let [first, second] = steps();
+    let one = 1f32.to_bits();
+    let with =
+        |step: &[u8], words: &[u32]| [step, &words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>()].concat();
+    let before = &second[..second.len() - 4 * 8];
+    let run = |plan: &Plan, words: &[u32]| run_steps(&model, plan, &[first.clone(), with(before, words)]);
+    assert_eq!(run(&plan, &[]), Ok(()));
+    assert_eq!(run(&plan, &[0, 2, 1, one, 3, one]), Ok(()));
+    let wrong = "adapters must be in ascending order and below 4, with finite factors";
+    for (words, message) in [
+        (&[0, 1, 4, one][..], wrong),
+        (&[0, 2, 1, one, 1, one], wrong),
+        (&[0, 1, 1, f32::NAN.to_bits()], wrong),
+        (&[0, 3, 0, one, 1, one, 2, one], "A sequence may use at most 2 adapters (got 3)"),
+    ] {
+        let error = run(&plan, words).expect_err("wrong adapters");
+        assert!(error.starts_with(message), "{error}");
+    }
+    let none = Plan { ops: plan.ops[..45].to_vec(), ..plan };
+    let error = run(&none, &[0, 1, 1, one]).expect_err("no adapters");
+    assert_eq!(error, "Adapters need a plan that has some");
 }

@@ -96,6 +96,7 @@ pub mod buffer {
     pub const MAMBA: u32 = 24;
     pub const SINGLE: u32 = 25;
     pub const GATED: u32 = 26;
+    pub const ADAPTED: u32 = 27;
 }
 
 /// Buffers of `Plan::texts` in the order of their indices.
@@ -212,7 +213,7 @@ impl Plan {
                 [float, 0, 32], [float, 0, 32], [float, 0, 64], [quant, 0, 64], [float, 0, 96], [float, 0, 128],
                 [float, 0, 64], [float, 0, 2], [float, 0, 2], [quant, 0, 64], [float, 1, 64], [quant, 1, 64],
                 [float, 1, VOCAB], [float, 0, 4], [float, 0, 4], [quant, 2, 32], [float, 3, 64],
-                [float, 0, 192], [float, 0, 98], [float, 0, 1], [float, 0, 4],
+                [float, 0, 192], [float, 0, 98], [float, 0, 1], [float, 0, 4], [float, 2, 32],
             ],
             ops: vec![
                 of(0, &[&[tensor::EMBD, 2f32.to_bits(), X]]),
@@ -281,6 +282,8 @@ impl Plan {
                 of(37, &[&[X, 2, Q, ATTN, EPS, GATE]]),
                 of(38, &[&[Q, ONE, ATTN, GATE, NORMED_QUANT, NONE]]),
                 of(39, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
+                of(40, &[&chosen]),
+                of(41, &[&[NORMED], &chosen, &[tensor::EXPERT_UP, ADAPTED, NONE]]),
             ],
         }
     }
@@ -399,5 +402,7 @@ pub fn steps() -> [Vec<u8>; 2] {
     second.extend([0, 1, 40, 0, 0, 0, 1, 2, 4, 5, 0, 3, 2, 1, 5]);
     second.extend([1, 1, 1, 1, 4, 1, 1, 5, 0, 2, 3, 5, 0, 2, 0, 5]);
     second.extend([plain(0), plain(1)].concat());
+    // The first sequence uses one adapter, the other one two.
+    second.extend([1, 2, one, 2, 0, one, 3, one]);
     [first, second].map(|words| words.into_iter().flat_map(u32::to_le_bytes).collect())
 }
