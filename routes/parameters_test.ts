@@ -122,6 +122,7 @@ Deno.test("parameters: every endpoint refuses unsupported ones that would change
   await withServer({ infill }, async ({ engine, post }) => {
     for (const [path, least] of Object.entries(BODIES)) {
       for (const [field, value] of Object.entries(asks)) {
+        if (field === "lora" && path === "/apply-template") continue; // adapters do not change a template
         const response = await post(path, { model: "demo", ...least, [field]: value });
         const body = await response.json();
         assertEquals([response.status, fieldOf(body.error, body)], [400, field], `${path} ${field}`);

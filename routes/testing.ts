@@ -1,5 +1,6 @@
 import { channelForm } from "./testing_chat.ts";
 import {
+  type AdapterInfo,
   type ChatMessage,
   type ChatTemplateOptions,
   type Constraint,
@@ -84,6 +85,8 @@ export interface FakeEngineOptions {
   refuses?: (constraint: Constraint) => string | undefined;
   /** Pooling of embeddings; default rows of 8 by the last token. */
   pooled?: PooledInfo;
+  /** The model's adapters; default none. */
+  adapters?: readonly AdapterInfo[];
 }
 
 /** An Engine that follows the event contract and returns configured answers: deterministic, one byte per token. */
@@ -97,6 +100,7 @@ export class FakeEngine implements Engine {
     vocabSize: byteTokenizer.vocabSize,
     created: 1_700_000_000,
     pooled: { kind: "last", size: 8 } as PooledInfo,
+    adapters: undefined as readonly AdapterInfo[] | undefined,
   };
   readonly tokenizer: Tokenizer;
   readonly chatTemplate = {
@@ -113,7 +117,9 @@ export class FakeEngine implements Engine {
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options:
-    & Required<Omit<FakeEngineOptions, "trainedContext" | "failure" | "infill" | "refuses" | "pooled">>
+    & Required<
+      Omit<FakeEngineOptions, "trainedContext" | "failure" | "infill" | "refuses" | "pooled" | "adapters">
+    >
     & Pick<FakeEngineOptions, "failure" | "refuses">;
   /** The tenant and priority of every checked constraint, in order. */
   readonly checks: (Sender | undefined)[] = [];
@@ -134,6 +140,7 @@ export class FakeEngine implements Engine {
     this.model.contextLength = this.#options.contextLength;
     this.model.trainedContext = options.trainedContext;
     if (options.pooled) this.model.pooled = options.pooled;
+    this.model.adapters = options.adapters;
     this.tokenizer = { ...byteTokenizer, infill: options.infill };
   }
 

@@ -76,7 +76,8 @@ function pairOf(file: GgufFile, model: GgufFile, name: string, alpha: number): L
     const detail = "the model has no such tensor; the adapter belongs to another model";
     throw refusal(`tensor ${quote(name)}`, detail);
   }
-  if (base.shape.length !== 2) refuseTensor(name);
+  // llama.cpp gives the halves for embeddings other shapes.
+  if (base.shape.length !== 2 || name === "token_embd.weight") refuseTensor(name);
   const [a, b] = ["a", "b"].map((half) => halfOf(file, `${name}.lora_${half}`));
   const [columns, rows] = base.shape;
   const rank = a.shape[1];

@@ -51,7 +51,8 @@ export class AdapterSet implements PlanAdapters {
       files.push(
         await openAdapter(path, model, open).catch((error) => {
           if (!(error instanceof GgufError)) throw error;
-          throw new GgufError(error.code, [`adapter ${quote(path)}: `, ...error.wording]);
+          const reason = error.message.replace(/^[A-Z_]+:? /, "");
+          throw new GgufError(error.code, reason, { field: `adapter ${quote(path)}` });
         }),
       );
     }

@@ -1,9 +1,10 @@
 /** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
-import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { assert, assertEquals, assertNotEquals, assertRejects } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
+import type { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Engine, GenerateRequest } from "../../engine/mod.ts";
-import { merged, synthAdapter } from "../../testing/lora.ts";
+import { adapterBuilder, merged, synthAdapter } from "../../testing/lora.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { everyNth } from "../../testing/tier.ts";
 
@@ -159,4 +160,84 @@ Deno.test("LoRA: a request without adapters has the answer of the model alone", 
   // The second adapter leaves the fused ops as they are.
   const plain = await withEngine({ model }, (engine) => ask(engine));
   assertEquals(await withEngine({ model, adapters: [adapters[1]] }, (engine) => ask(engine, BASE)), plain);
+});
+
+const SMALL = synthesize({ architecture: "llama", types: ["F32"], seed: 4 });
+const GOOD = { seed: 5, rank: 4 };
+const Q = "blk.0.attn_q.weight";
+
+/** Changes an adapter's file, and the message that refuses it. */
+const HOSTILE: Readonly<Record<string, readonly [change: (file: GgufBuilder) => void, message: string]>> = {
+  "a model": [(f) => f.set("general.type", "STRING", "model"), '"general.type": must be "adapter"'],
+  "another kind of adapter": [
+    (f) => f.set("adapter.type", "STRING", "control_vector"),
+    '"adapter.type": must be "lora"',
+  ],
+  "another architecture": [
+    (f) => f.set("general.architecture", "STRING", "qwen3"),
+    '"general.architecture": must be "llama", as in the model that it adapts (got "qwen3")',
+  ],
+  "an activated adapter": [
+    (f) => f.array("adapter.alora.invocation_tokens", "UINT32", Uint32Array.of(1, 2)),
+    "activated adapters (aLoRA)",
+  ],
+  "an alpha that is not a number": [
+    (f) => f.set("adapter.lora.alpha", "FLOAT32", NaN),
+    "adapter.lora.alpha",
+  ],
+  "a missing half": [(f) => f.deleteTensor(`${Q}.lora_b`), `"${Q}.lora_b": missing from the adapter`],
+  "a tensor that is no half": [
+    (f) => f.tensor("blk.0.attn_norm.weight", "F32", [4], new Float32Array(4)),
+    "must end in .lora_a or .lora_b",
+  ],
+  "a tensor that the model lacks": [
+    (f) => pair(f, "blk.99.attn_q.weight", [256, 4, 256]),
+    "the adapter belongs to another model",
+  ],
+  "other columns": [(f) => pair(f, Q, [32, 4, 256]), "must have the shape [256, rank]"],
+  "other rows": [(f) => pair(f, Q, [256, 4, 96]), "must have the shape [4, 256]"],
+  "halves of different ranks": [
+    (f) => f.tensor(`${Q}.lora_b`, "F32", [5, 256], new Float32Array(1280)),
+    "must have the shape [4, 256]",
+  ],
+  "a huge rank": [(f) => pair(f, Q, [256, 1000, 256]), "the rank must be at most 256 (got 1000)"],
+  "a type of weights": [
+    (f) => f.tensor(`${Q}.lora_a`, "Q4_0", [256, 4], new Uint8Array(576)),
+    "must be of type F32, F16, BF16 or Q8_0 (got Q4_0)",
+  ],
+  "embeddings": [
+    (f) => pair(f, "token_embd.weight", [256, 4, 300]),
+    "adapters of this tensor are not supported",
+  ],
+  "a vector": [
+    (f) => pair(f, "output_norm.weight", [256, 4, 1]),
+    "adapters of this tensor are not supported",
+  ],
+  "values that are not numbers": [
+    (f) => f.tensor(`${Q}.lora_a`, "F32", [256, 4], new Float32Array(1024).fill(NaN)),
+    "must have only finite numbers",
+  ],
+};
+
+/** Replaces an adapter's pair for a tensor. */
+function pair(
+  file: GgufBuilder,
+  name: string,
+  [columns, rank, rows]: readonly [number, number, number],
+): void {
+  file.tensor(`${name}.lora_a`, "F32", [columns, rank], new Float32Array(columns * rank));
+  file.tensor(`${name}.lora_b`, "F32", [rank, rows], new Float32Array(rank * rows));
+}
+
+Deno.test("LoRA: hostile files are refused by name", async () => {
+  for (const [name, [change, message]] of Object.entries(HOSTILE)) {
+    const file = adapterBuilder(SMALL, GOOD);
+    change(file);
+    const files = { model: SMALL, adapters: [file.build().bytes] };
+    const error = await assertRejects(() => withEngine(files, () => Promise.resolve()), Error, message, name);
+    assert(
+      error.message.includes(name === "values that are not numbers" ? "lora_a" : "adapter0.gguf"),
+      error.message,
+    );
+  }
 });

@@ -65,7 +65,7 @@ mod tests {
 
     fn decoding(cached: usize, block_table: &[i32]) -> Sequence {
         let block_tables = vec![BlockTable { first: 0, blocks: block_table.to_vec() }];
-        Sequence { start: 0, length: 1, cached, block_tables, state: None }
+        Sequence { start: 0, length: 1, cached, block_tables, state: None, adapters: Vec::new() }
     }
 
     fn shared(sequences: &[Sequence]) -> Vec<(Vec<usize>, usize)> {
