@@ -1,11 +1,13 @@
 /** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
 import { assert, assertEquals, assertNotEquals, assertRejects } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
+import type { LoadOptions } from "../../engine/load/options.ts";
 import type { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Engine, GenerateRequest } from "../../engine/mod.ts";
 import { adapterBuilder, merged, synthAdapter } from "../../testing/lora.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
+import { TEST_BACKEND } from "../../testing/kernel_model.ts";
 import { everyNth } from "../../testing/tier.ts";
 
 /** Each token and its alternatives, with log-probabilities. */
@@ -33,11 +35,7 @@ async function ask(engine: Engine, asked: Asked = {}): Promise<Answer> {
 async function withEngine<T>(
   files: { model: Uint8Array; adapters?: readonly Uint8Array[] },
   run: (engine: Engine) => Promise<T>,
-  options: {
-    readonly scales?: readonly number[];
-    readonly contextLength?: number;
-    readonly kvBytes?: number;
-  } = {},
+  options: Omit<Partial<LoadOptions>, "model" | "lora"> & { readonly scales?: readonly number[] } = {},
 ): Promise<T> {
   const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
   try {
@@ -52,6 +50,7 @@ async function withEngine<T>(
       model: `${folder}/model.gguf`,
       lora,
       parallel: 8,
+      backend: TEST_BACKEND,
       threads: 2,
       ...others,
     });
@@ -160,6 +159,37 @@ Deno.test("LoRA: a request without adapters has the answer of the model alone", 
   // The second adapter leaves the fused ops as they are.
   const plain = await withEngine({ model }, (engine) => ask(engine));
   assertEquals(await withEngine({ model, adapters: [adapters[1]] }, (engine) => ask(engine, BASE)), plain);
+});
+
+Deno.test("LoRA: the prompt cache on a disk keeps prompts of other adapters and scales apart", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
+  const files = crowdFiles("llama", "F32");
+  const options = { promptCache: { folder, bytes: 1e8, eager: true } };
+  const [first, other] = [OWN[1], OWN[3]];
+  try {
+    const wanted = await withEngine(
+      files,
+      async (engine) => [await ask(engine, first), await ask(engine, other)],
+    );
+    await withEngine(files, (engine) => ask(engine, first), options);
+    await withEngine(files, async (engine) => {
+      assertEquals(await ask(engine, other), wanted[1]);
+      assertEquals(engine.stats().cachedTokens, 0);
+      assertEquals(await ask(engine, first), wanted[0]);
+      assertEquals(engine.stats().cachedTokens, 32);
+    }, options);
+    // Another adapter in the same place has other cached prompts.
+    const swapped = {
+      ...files,
+      adapters: [synthAdapter(files.model, { seed: 7, rank: 4 }), files.adapters[1]],
+    };
+    await withEngine(swapped, async (engine) => {
+      assertNotEquals(await ask(engine, first), wanted[0]);
+      assertEquals(engine.stats().cachedTokens, 0);
+    }, options);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 const SMALL = synthesize({ architecture: "llama", types: ["F32"], seed: 4 });
