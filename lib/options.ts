@@ -67,6 +67,8 @@ export interface GenerateOptions extends Partial<SamplingParams> {
   readonly priority?: "interactive" | "batch";
   /** Cached prompt prefixes are shared only between requests with the same value. */
   readonly cacheSalt?: string;
+  /** The adapters to use with these scales, by their places in the model's `lora`. Default all, with their own scales. */
+  readonly lora?: readonly { readonly id: number; readonly scale: number }[];
   /** Cancels the request, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
@@ -118,6 +120,7 @@ export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
   logprobs: "number",
   priority: "text",
   cacheSalt: "text",
+  lora: "list",
   signal: "object",
 };
 
@@ -163,6 +166,7 @@ export function requestOf(
     logprobs: options.logprobs,
     priority,
     cacheSalt: options.cacheSalt,
+    ...(options.lora && { adapters: options.lora }),
     signal,
   };
 }

@@ -44,7 +44,7 @@ Any number of workers, on this machine and others:
   deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
 
 A worker joins every run that it hears of and that needs its model: the same file name, weights and chat template (compared by
-fingerprint), --backend, --ctx, --kv-type, --activations and --pooling. Other runs refuse it, and both sides report why. It waits
+fingerprint), --backend, --ctx, --kv-type, --activations, --pooling and --lora. Other runs refuse it, and both sides report why. It waits
 for runs until it is stopped, and takes lines from several runs in turn.
 
 Workers may start, die and stall at any moment. The coordinator's journal is the record: when a worker is silent for 15 seconds,

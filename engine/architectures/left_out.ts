@@ -1,3 +1,4 @@
+import type { Wording } from "../api/errors.ts";
 import { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { Hparams } from "../gguf/hparams/hparams.ts";
@@ -15,10 +16,10 @@ const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
 ];
 
 /** Kinds of file that are not a model, by `general.type`, and what the user should do. */
-const OTHER_TYPES: Readonly<Record<string, string>> = {
-  mmproj: "this is the vision or audio part of a model; name the model's own file",
-  adapter: "this is an adapter, which compy does not apply; merge it into its model first",
-  imatrix: "these are statistics for quantising a model; name the model's own file",
+const OTHER_TYPES: Readonly<Record<string, Wording>> = {
+  mmproj: ["this is the vision or audio part of a model; name the model's own file"],
+  adapter: ["this is an adapter; name the model's own file, and an adapter with ", { lora: undefined }],
+  imatrix: ["these are statistics for quantising a model; name the model's own file"],
 };
 
 /** A part of a file that the plan does not read. */
@@ -92,6 +93,6 @@ export function checkFileType({ metadata }: GgufFile): void {
   if (!metadata.has("general.type")) return;
   const type = metadata.getString("general.type");
   if (!Object.hasOwn(OTHER_TYPES, type)) return;
-  const detail = `must be "model" (got ${quote(type)}): ${OTHER_TYPES[type]}`;
+  const detail = [`must be "model" (got ${quote(type)}): `, ...OTHER_TYPES[type]];
   throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.type"' });
 }

@@ -61,7 +61,12 @@ Deno.test("inspection: lists left-out parts, largest first", async () => {
 });
 
 Deno.test("file type: explains files that are not models and what to do", () => {
-  for (const [type, words] of [["mmproj", "vision"], ["adapter", "merge it"], ["imatrix", "statistics"]]) {
+  for (
+    const [type, words] of [["mmproj", "vision"], ["adapter", "an adapter with lora"], [
+      "imatrix",
+      "statistics",
+    ]]
+  ) {
     const error = assertThrows(
       () =>
         plan((model) =>

@@ -1,3 +1,4 @@
+import { adapterChoices } from "../adapters/adapter_choice.ts";
 import type { BackendName } from "../backend/backend.ts";
 import { type AnyBackend, defaultBackend, prepareBackend } from "../backend/choose.ts";
 import { MOST_BYTES } from "../backend/wasm/module.ts";
@@ -316,9 +317,10 @@ export function checkUnchanged(options: LoadOptions, version: string, otherwise:
   if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
 }
 
-/** Returns the file's version; always "" for a file that is not on this machine, which is assumed not to change. */
-export function versionOf({ model, open }: LoadOptions): string {
-  return open ? "" : fileVersion(model);
+/** Returns the version of the file and its adapters; always "" for a file that is not on this machine, which is assumed not to change. */
+export function versionOf({ model, open, lora }: LoadOptions): string {
+  const files = [model, ...adapterChoices(lora).map(({ path }) => path)];
+  return open ? "" : files.map(fileVersion).join(", ");
 }
 
 /** Returns a version that changes whenever the model's file, or any of its shards, changes. */

@@ -16,13 +16,16 @@ export function adaptedId(model: string, { name }: Pick<AdapterInfo, "name">): s
  * with scale 0, get scale 1.
  */
 export function adaptedEngine(engine: Engine, { id, name, scale }: AdapterInfo): Engine {
-  const adapters = [{ id, scale: scale === 0 ? 1 : scale }];
+  const own = [{ id, scale: scale === 0 ? 1 : scale }];
+  const adapted = <Request extends GenerateRequest | EmbedRequest>(request: Request): Request => (
+    { ...request, adapters: request.adapters ?? own }
+  );
   const changed = {
     get model() {
       return { ...engine.model, id: adaptedId(engine.model.id, { name }) };
     },
-    submit: (request: GenerateRequest) => engine.submit({ adapters, ...request }),
-    embed: (request: EmbedRequest) => engine.embed({ adapters, ...request }),
+    submit: (request: GenerateRequest) => engine.submit(adapted(request)),
+    embed: (request: EmbedRequest) => engine.embed(adapted(request)),
   };
   return new Proxy(engine, {
     get(target, property) {

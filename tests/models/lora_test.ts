@@ -1,10 +1,13 @@
 /** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
-import { assert, assertEquals, assertNotEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertNotEquals, assertRejects } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import type { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Engine, GenerateRequest } from "../../engine/mod.ts";
+import { identityDifference, type ModelIdentity } from "../../jobs/model_identity.ts";
+import { identifyModel } from "../../lib/identity.ts";
+import { CompyError, type GenerateOptions, loadModel } from "../../mod.ts";
 import { adapterBuilder, merged, synthAdapter } from "../../testing/lora.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
@@ -70,9 +73,18 @@ function distance(one: Answer, other: Answer): number {
   return Math.max(...one.map((row, i) => Math.abs(row[1] - other[i][1])));
 }
 
-const MODELS: readonly Architecture[] = ["llama", "qwen3", "gemma3", "phi3"];
+const MODELS: readonly Architecture[] = [
+  "llama",
+  "gemma3",
+  "phi3",
+  "qwen3next",
+  "deepseek2",
+  "granitehybrid",
+  "falcon-h1",
+  "qwen3moe",
+];
 
-for (const architecture of everyNth(2, MODELS)) {
+for (const architecture of everyNth(8, MODELS)) {
   Deno.test(`LoRA, ${architecture}: answers are as close to merged weights as rounding allows`, async () => {
     const model = synthesize({ architecture, types: ["F32"], seed: 1 });
     const adapters = [
@@ -187,6 +199,38 @@ Deno.test("LoRA: the prompt cache on a disk keeps prompts of other adapters and 
       assertNotEquals(await ask(engine, first), wanted[0]);
       assertEquals(engine.stats().cachedTokens, 0);
     }, options);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("LoRA: the library chooses adapters, and a job's identity names them", async () => {
+  const { model, adapters } = crowdFiles("llama", "F32");
+  const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
+  try {
+    const [file, poet] = [`${folder}/model.gguf`, `${folder}/poet.gguf`];
+    await Deno.writeFile(file, model);
+    await Deno.writeFile(poet, adapters[0]);
+    const identities: ModelIdentity[] = [];
+    for (const lora of [undefined, [poet], [`${poet}=0`]]) {
+      identities.push(await identifyModel({ path: file, lora }));
+    }
+    assertEquals(identityDifference(identities[0], identities[0]), undefined);
+    assertMatch(identityDifference(identities[1], identities[0])!, /^adapters "poet x 1 \([0-9a-f]{16}\)"/);
+    assert(identityDifference(identities[1], identities[2]) !== undefined);
+    await using loaded = await loadModel(file, { lora: [`${poet}=0`], threads: 2, ctx: 64 });
+    const textOf = async (options: GenerateOptions) =>
+      (await loaded.generate([1, 2, 3], { maxTokens: 8, temperature: 0, ignoreEos: true, ...options })
+        .answer()).text;
+    assertEquals(await textOf({}), await textOf({ lora: [] }));
+    assertNotEquals(await textOf({}), await textOf({ lora: [{ id: 0, scale: 1 }] }));
+    await assertRejects(() => textOf({ lora: [{ id: 1, scale: 1 }] }), CompyError, "from 0 to 0 (got 1)");
+    await assertRejects(() => loadModel(file, { lora: [`${folder}/none.gguf`] }), CompyError, "none.gguf");
+    await assertRejects(
+      () => loadModel(file, { lora: [`${poet}=NaN`] }),
+      CompyError,
+      "lora must be FILE or FILE=SCALE",
+    );
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
