@@ -1,5 +1,4 @@
 /** What the routes, the jobs and the library see of the engine. Files of the engine import where a name is defined. */
-export { MAX_ADAPTERS, MAX_SCALE } from "./adapters/adapter_choice.ts";
 export * from "./api/engine.ts";
 export * from "./api/errors.ts";
 export * from "./api/events.ts";

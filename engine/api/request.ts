@@ -16,6 +16,10 @@ export interface Sender {
   readonly weight?: number;
 }
 
+/** Maximum adapters of a model, and maximum size of their scales. Larger scales would overflow. */
+export const MAX_ADAPTERS = 32;
+export const MAX_SCALE = 1000;
+
 /** An adapter (LoRA) by its id, and the factor of its products. */
 export interface UsedAdapter {
   readonly id: number;

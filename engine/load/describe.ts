@@ -1,5 +1,5 @@
-import { adapterChoices } from "../adapters/adapter_choice.ts";
-import { AdapterSet } from "../adapters/adapter_set.ts";
+import { adapterChoices } from "./adapters/adapter_choice.ts";
+import { AdapterSet } from "./adapters/adapter_set.ts";
 import { hasDraftLayer, poolingOf, readPlan } from "../architectures/registry.ts";
 import { packedBytes } from "../backend/choose.ts";
 import { GgufError, quote } from "../gguf/errors.ts";

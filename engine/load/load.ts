@@ -1,4 +1,4 @@
-import { adapterChoices } from "../adapters/adapter_choice.ts";
+import { adapterChoices } from "./adapters/adapter_choice.ts";
 import type { BackendName } from "../backend/backend.ts";
 import { type AnyBackend, defaultBackend, prepareBackend } from "../backend/choose.ts";
 import { MOST_BYTES } from "../backend/wasm/module.ts";

@@ -1,4 +1,4 @@
-import { adapterChoices } from "../adapters/adapter_choice.ts";
+import { adapterChoices } from "./adapters/adapter_choice.ts";
 import { EngineError, type Wording } from "../api/errors.ts";
 import { saysPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";

@@ -1,7 +1,6 @@
 import type { AdapterInfo } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
-import type { UsedAdapter } from "../api/request.ts";
-import { MAX_SCALE } from "../adapters/adapter_choice.ts";
+import { MAX_SCALE, type UsedAdapter } from "../api/request.ts";
 import type { Sequence } from "./sequence.ts";
 
 /**

@@ -8,7 +8,7 @@ import type { Engine, GenerateRequest } from "../../engine/mod.ts";
 import { identityDifference, type ModelIdentity } from "../../jobs/model_identity.ts";
 import { identifyModel } from "../../lib/identity.ts";
 import { CompyError, type GenerateOptions, loadModel } from "../../mod.ts";
-import { adapterBuilder, merged, synthAdapter } from "../../testing/lora.ts";
+import { adapterBuilder, merged, synthAdapter } from "./lora_files.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
 import { everyNth } from "../../testing/tier.ts";

@@ -157,7 +157,7 @@ export const LAYERS: readonly Layer[] = [
   {
     files: /^engine\/backend\/wasm\//,
     imports:
-      /^(engine\/(backend\/(backend\.ts$|wasm\/|cpu\/(step|factor)_words\.ts$)|plan\/|gguf\/)|package\.ts$)/,
+      /^(engine\/(backend\/(backend\.ts$|wasm\/|cpu\/(step|weight)_words\.ts$)|plan\/|gguf\/)|package\.ts$)/,
     why: "WebAssembly runs the same kernels as the CPU backend, with the same step encoding",
   },
   {

@@ -1,13 +1,14 @@
-import { GgufError, quote } from "../gguf/errors.ts";
-import type { AdapterInfo } from "../api/engine.ts";
-import { modelName } from "../models/folder.ts";
-import type { OpenSource } from "../gguf/byte_source.ts";
-import type { GgufFile } from "../gguf/types.ts";
-import type { AdaptedRows, LowRankPair, PlanAdapters } from "../plan/adapters.ts";
-import type { PlanTensor } from "../plan/values.ts";
+import { GgufError, quote } from "../../gguf/errors.ts";
+import type { AdapterInfo } from "../../api/engine.ts";
+import { MAX_ADAPTERS } from "../../api/request.ts";
+import { modelName } from "../../models/folder.ts";
+import type { OpenSource } from "../../gguf/byte_source.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { AdaptedRows, LowRankPair, PlanAdapters } from "../../plan/adapters.ts";
+import type { PlanTensor } from "../../plan/values.ts";
 import { type AdapterFile, openAdapter, refuseTensor } from "./adapter_file.ts";
 import { readAdapterFloats } from "./adapter_floats.ts";
-import { type AdapterChoice, MAX_ADAPTERS } from "./adapter_choice.ts";
+import type { AdapterChoice } from "./adapter_choice.ts";
 
 /** Returns the adapters' names and scales. Throws GgufError where two have one name. */
 function infosOf(choices: readonly AdapterChoice[], files: readonly AdapterFile[]): AdapterInfo[] {

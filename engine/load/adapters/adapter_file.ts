@@ -1,9 +1,9 @@
 /** Reads GGUF files of LoRA adapters, as llama.cpp's convert_lora_to_gguf writes them. */
-import { GgufError, quote } from "../gguf/errors.ts";
-import { openGguf } from "../gguf/reader.ts";
-import type { OpenSource } from "../gguf/byte_source.ts";
-import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import { fingerprintModel } from "../load/fingerprint.ts";
+import { GgufError, quote } from "../../gguf/errors.ts";
+import { openGguf } from "../../gguf/reader.ts";
+import type { OpenSource } from "../../gguf/byte_source.ts";
+import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
+import { fingerprintModel } from "../fingerprint.ts";
 import { isAdapterType } from "./adapter_floats.ts";
 
 /** The two matrices that an adapter adds to a tensor of its model: b (a x). */

@@ -1,6 +1,6 @@
-import { readBytes } from "../gguf/byte_source.ts";
-import { GgufError, quote } from "../gguf/errors.ts";
-import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
+import { readBytes } from "../../gguf/byte_source.ts";
+import { GgufError, quote } from "../../gguf/errors.ts";
+import type { GgufFile, TensorInfo, TensorType } from "../../gguf/types.ts";
 
 /** Values and bytes of a Q8_0 block: an F16 scale, then the values. */
 const BLOCK = 32;

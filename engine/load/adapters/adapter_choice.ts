@@ -1,6 +1,5 @@
-import { EngineError } from "../api/errors.ts";
-
-export const MAX_ADAPTERS = 32;
+import { EngineError } from "../../api/errors.ts";
+import { MAX_SCALE } from "../../api/request.ts";
 
 /** An adapter file, and the factor that requests use it with by default. */
 export interface AdapterChoice {
@@ -25,6 +24,3 @@ export function adapterChoices(texts: readonly string[] = []): AdapterChoice[] {
     ]);
   });
 }
-
-/** Larger factors would overflow. */
-export const MAX_SCALE = 1000;

@@ -1,9 +1,9 @@
 /** LoRA adapters of synthetic models, and the models with the adapters merged into their weights. */
-import { parseGguf } from "../engine/gguf/reader.ts";
-import { GgufBuilder } from "../engine/gguf/testing.ts";
-import type { TensorType } from "../engine/gguf/types.ts";
-import { Random, seedOf } from "./random.ts";
-import { dequantize, weights } from "./synth/weights.ts";
+import { parseGguf } from "../../engine/gguf/reader.ts";
+import { GgufBuilder } from "../../engine/gguf/testing.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
+import { Random, seedOf } from "../../testing/random.ts";
+import { dequantize, weights } from "../../testing/synth/weights.ts";
 
 export interface AdapterOptions {
   readonly seed: number;
