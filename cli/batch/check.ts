@@ -4,7 +4,7 @@ import { ALIAS, examinerOf } from "./names.ts";
 import { RefusalList, refusedEvent } from "./reporter.ts";
 import { checkJob, GENERATION_URLS } from "../../lib/batch/jobs.ts";
 import { type BatchWorld } from "./world.ts";
-import { STRICT_PARAMETERS } from "../shared/engine_settings.ts";
+import { ADAPTERS, STRICT_PARAMETERS } from "../shared/engine_settings.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 import { escaped, jsonLine } from "../shared/escape.ts";
@@ -15,6 +15,7 @@ const OPTIONS = {
     help: "the --model of the run; lines may name no other model (default: the one that comes with compy)",
   }),
   alias: ALIAS,
+  ...ADAPTERS,
   endpoint: {
     ...choice("URL", GENERATION_URLS, {
       help:

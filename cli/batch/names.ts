@@ -17,6 +17,7 @@ interface Names {
 
 interface Examined extends Names {
   readonly strictParameters: boolean;
+  readonly lora: readonly string[] | undefined;
 }
 
 const MAX_NAME = 256;
@@ -32,7 +33,7 @@ export function aliasesOf({ alias: aliases }: Pick<Names, "alias">): readonly st
  * Returns a function that checks the lines of a job for this model. `check` and `run` use the same function.
  */
 export function examinerOf(names: Examined, note: (text: string) => void): Examine {
-  const { strictParameters } = names;
+  const { strictParameters, lora } = names;
   const models = [modelId(names.model), ...aliasesOf(names)];
-  return bodyExaminer({ models, words: asFlags, strictParameters, warn: once(note) });
+  return bodyExaminer({ models, lora, words: asFlags, strictParameters, warn: once(note) });
 }

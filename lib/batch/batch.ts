@@ -213,7 +213,12 @@ export async function runBatch(
       ...table,
       limits: LINE_LIMITS,
       // The name of a model that is not yet loaded is unknown.
-      examine: bodyExaminer({ models: isOwn ? undefined : [model.info.id, ...aliases] }),
+      examine: bodyExaminer(
+        isOwn ? {} : {
+          models: [model.info.id, ...aliases],
+          lora: loadedOf(model).engine.model.adapters?.map(({ path }) => path),
+        },
+      ),
       lines: parallel,
       sequences: isOwn ? undefined : loadedOf(model).engine.slots().length,
       connect: async () => {

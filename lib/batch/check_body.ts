@@ -1,6 +1,8 @@
 import { hash } from "node:crypto";
 import { checkConstraint } from "../../engine/load/load.ts";
-import { type Constraint, ConstraintError, render, type Words } from "../../engine/mod.ts";
+import { adapterChoices } from "../../engine/load/adapters/adapter_choice.ts";
+import { modelName } from "../../engine/models/folder.ts";
+import { adaptedId, type Constraint, ConstraintError, render, type Words } from "../../engine/mod.ts";
 import type { Examine } from "../../jobs/check.ts";
 import { GENERATIONS } from "../../routes/generations.ts";
 import { ApiError } from "../../routes/core/errors.ts";
@@ -12,6 +14,8 @@ const REMEMBERED = 10_000;
 interface ExamineOptions extends ParameterOptions {
   /** Names of the model, its own id first. Without them, lines may name any model. */
   readonly models?: readonly string[];
+  /** The model's adapters, as for its load. Lines may name the model with one of them. */
+  readonly lora?: readonly string[];
   /** Names the settings in messages. */
   readonly words?: Words;
 }
@@ -20,7 +24,10 @@ interface ExamineOptions extends ParameterOptions {
  * Returns a function that checks the bodies of lines without a model: their fields, their constraints, and
  * the model that they name. A run and a check find the same faults.
  */
-export function bodyExaminer({ models, words, ...parameters }: ExamineOptions = {}): Examine {
+export function bodyExaminer({ models, lora, words, ...parameters }: ExamineOptions = {}): Examine {
+  const adapted = adapterChoices(lora).map(({ path }) =>
+    adaptedId(models?.[0] ?? "", { name: modelName(path) })
+  );
   const known = new Map<string, string | undefined>();
 
   /** Returns why the constraint is refused; undefined if it is valid. */
@@ -44,7 +51,7 @@ export function bodyExaminer({ models, words, ...parameters }: ExamineOptions = 
         if (reason === undefined) continue;
         throw new ApiError(400, "invalid_constraint", `"${param}" cannot be used: ${reason}`, { param });
       }
-      checkModel(body.model, models, words);
+      if (!adapted.includes(String(body.model))) checkModel(body.model, models, words);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       return { code: error.code, message: error.message, param: error.param && `body.${error.param}` };

@@ -6,6 +6,8 @@ import type { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Engine, GenerateRequest } from "../../engine/mod.ts";
 import { identityDifference, type ModelIdentity } from "../../jobs/model_identity.ts";
+import type { BatchRequest } from "../../jobs/request.ts";
+import { bodyExaminer } from "../../lib/batch/check_body.ts";
 import { identifyModel } from "../../lib/identity.ts";
 import { CompyError, type GenerateOptions, loadModel } from "../../mod.ts";
 import { adapterBuilder, merged, synthAdapter } from "./lora_files.ts";
@@ -202,6 +204,14 @@ Deno.test("LoRA: the prompt cache on a disk keeps prompts of other adapters and 
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+});
+
+Deno.test("LoRA: the check of a batch accepts lines that name the model with one of its adapters", async () => {
+  const examine = bodyExaminer({ models: ["m", "alias"], lora: ["folder/poet.gguf=2"] });
+  const refusalOf = (model: string) =>
+    examine({ url: "/v1/completions", body: { model, prompt: "Hi" } } as BatchRequest);
+  assertEquals(await refusalOf("m:poet"), undefined);
+  assertEquals((await refusalOf("m:cook"))?.code, "model_not_found");
 });
 
 Deno.test("LoRA: the library chooses adapters, and a job's identity names them", async () => {
