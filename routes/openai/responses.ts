@@ -57,7 +57,7 @@ import { paced } from "../core/paced.ts";
 
 /* OpenAI's Responses API. */
 
-const { n: _n, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
+const { n: _n, lora: _lora, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
   generationFields;
 const { response_format: _format, ...forms } = constraintFields;
 

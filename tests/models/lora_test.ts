@@ -209,7 +209,7 @@ Deno.test("LoRA: the prompt cache on a disk keeps prompts of other adapters and 
 Deno.test("LoRA: the check of a batch accepts lines that name the model with one of its adapters", async () => {
   const examine = bodyExaminer({ models: ["m", "alias"], lora: ["folder/poet.gguf=2"] });
   const refusalOf = (model: string) =>
-    examine({ url: "/v1/completions", body: { model, prompt: "Hi" } } as BatchRequest);
+    examine({ url: "/v1/completions", customId: "1", body: { model, prompt: "Hi" } } as BatchRequest);
   assertEquals(await refusalOf("m:poet"), undefined);
   assertEquals((await refusalOf("m:cook"))?.code, "model_not_found");
 });
