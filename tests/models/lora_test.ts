@@ -297,6 +297,16 @@ const HOSTILE: Readonly<Record<string, readonly [change: (file: GgufBuilder) => 
     (f) => pair(f, "output_norm.weight", [256, 4, 1]),
     "adapters of this tensor are not supported",
   ],
+  "an alpha that makes numbers too large": [
+    (f) =>
+      f.set("adapter.lora.alpha", "FLOAT32", 3e38).tensor(
+        `${Q}.lora_b`,
+        "F32",
+        [4, 256],
+        new Float32Array(1024).fill(9),
+      ),
+    "makes its numbers too large",
+  ],
   "values that are not numbers": [
     (f) => f.tensor(`${Q}.lora_a`, "F32", [256, 4], new Float32Array(1024).fill(NaN)),
     "must have only finite numbers",

@@ -106,8 +106,8 @@ function checkShape({ name, shape }: TensorInfo, wanted: readonly number[], text
 /** Throws GgufError for a tensor of the model that no adapter may change. */
 export function refuseTensor(name: string): never {
   const detail =
-    "adapters of this tensor are not supported: only of matrices that every token is multiplied by " +
-    "alone, not of embeddings, the output matrix and experts; merge the adapter into the model";
+    "adapters of this tensor are not supported, like those of embeddings, the output matrix and " +
+    "experts; merge the adapter into the model";
   throw refusal(`tensor ${quote(name)}`, detail);
 }
 

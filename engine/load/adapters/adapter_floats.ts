@@ -30,5 +30,7 @@ export async function readAdapterFloats(file: GgufFile, info: TensorInfo): Promi
   await using source = await file.open(info.path);
   const values = DECODERS[info.type]!((await readBytes(source, info.offset, info.byteLength)).buffer);
   if (values.every(Number.isFinite)) return values;
-  throw new GgufError("GGUF_DATA", "must have only finite numbers", { field: `tensor ${quote(info.name)}` });
+  throw new GgufError("GGUF_DATA", "must have only finite numbers", {
+    field: `tensor ${quote(info.name)} of ${quote(file.path)}`,
+  });
 }

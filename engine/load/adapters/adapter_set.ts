@@ -115,6 +115,10 @@ export class AdapterSet implements PlanAdapters {
         const to = (i * rows + row) * rank;
         for (let k = 0; k < pair.rank; k++) stacked[to + k] = values[from + k] * pair.factor * times;
       }
+      if (stacked.subarray(i * rows * rank, (i + 1) * rows * rank).every(Number.isFinite)) continue;
+      const detail = "the adapter's alpha or the model's own factor makes its numbers too large";
+      const field = `tensor ${quote(pair.b.name)} of ${quote(file.path)}`;
+      throw new GgufError("GGUF_DATA", detail, { field });
     }
     return stacked;
   }
