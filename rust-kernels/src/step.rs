@@ -318,7 +318,7 @@ fn decode_state(
 
 /// The adapters of a sequence, each at most once.
 fn decode_adapters(w: &mut Words, p: &Program) -> Result<Vec<(usize, f32)>> {
-    let Some(Choice { experts, used }) = p.adapters else { bail!("Adapters need a plan that has some") };
+    let Some((_, Choice { experts, used })) = p.adapters else { bail!("Adapters need a plan that has some") };
     let count = w.size()?;
     if count > used {
         bail!("A sequence may use at most {used} adapters (got {count})");

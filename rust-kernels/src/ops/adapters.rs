@@ -14,8 +14,8 @@ impl Decode for Adapters {
 }
 
 impl Op for Adapters {
-    fn adapters(&self) -> Option<Choice> {
-        Some(self.0.choice)
+    fn adapters(&self) -> Option<(usize, Choice)> {
+        Some((self.0.buffer(), self.0.choice))
     }
 
     fn run(&self, run: &Run, work: &Work) {

@@ -43,7 +43,7 @@ impl Op for ExpertSum {
 
     /// Idle if there is nothing to add.
     fn is_idle(&self, run: &Run) -> bool {
-        self.add && self.chosen.is_empty(run)
+        self.add && self.chosen.is_unused(run)
     }
 
     /// Every item sums all experts of its columns, so no item waits for another.

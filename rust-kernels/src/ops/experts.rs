@@ -63,12 +63,16 @@ impl Chosen {
         o.shape(tensor, self.choice.experts * rows, columns)
     }
 
-    /// Whether no row chose an expert with a weight other than 0.
-    pub fn is_empty(&self, run: &Run) -> bool {
-        let used = self.choice.used;
-        // SAFETY: the buffer has a row of twice this width for each token.
-        let weights = |row| unsafe { std::slice::from_raw_parts(self.row(run, row).add(used), used) };
-        (0..run.tokens()).all(|row| weights(row).iter().all(|weight| *weight == 0.0))
+    /// Whether the choices are adapters and no sequence of the step uses any. Depends on the step only: no barrier
+    /// stands behind an op that is not run, so another thread may already overwrite the choices.
+    pub fn is_unused(&self, run: &Run) -> bool {
+        let (adapters, sequences) = (run.p.adapters, &run.step.sequences);
+        adapters.is_some_and(|(buffer, _)| buffer == self.buffer) && sequences.iter().all(|s| s.adapters.is_empty())
+    }
+
+    /// The buffer with the choices.
+    pub fn buffer(&self) -> usize {
+        self.buffer
     }
 
     /// Address of a row's choice.

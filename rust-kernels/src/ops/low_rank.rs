@@ -43,7 +43,7 @@ impl Decode for LowRank {
 
 impl Op for LowRank {
     fn is_idle(&self, run: &Run) -> bool {
-        self.chosen.is_empty(run)
+        self.chosen.is_unused(run)
     }
 
     fn run(&self, run: &Run, work: &Work) {

@@ -71,8 +71,8 @@ pub trait Op: Send + Sync {
         None
     }
 
-    /// The number of adapters, and of those that a row can use; None for all ops but one.
-    fn adapters(&self) -> Option<Choice> {
+    /// The buffer of each row's adapters, their number, and how many a row can use; None for all ops but one.
+    fn adapters(&self) -> Option<(usize, Choice)> {
         None
     }
 

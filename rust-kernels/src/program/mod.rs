@@ -53,8 +53,8 @@ pub struct Program {
     pub pooling: Option<Pooling>,
     /// Maximum tokens of a text, if each text must be in one step.
     pub longest_text: Option<usize>,
-    /// The number of adapters, and of those that a sequence can use. None if the plan has no adapters.
-    pub adapters: Option<Choice>,
+    /// The buffer of each row's adapters, their number, and how many a sequence can use. None without adapters.
+    pub adapters: Option<(usize, Choice)>,
     pub arena_bytes: usize,
 }
 
