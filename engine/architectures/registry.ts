@@ -91,8 +91,7 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
-  { drafts = false, draftTokens, activations = "fast" }: PlanOptions = {},
-  { drafts = false, activations = "fast", adapters }: PlanOptions = {},
+  { drafts = false, draftTokens, activations = "fast", adapters }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -101,8 +100,7 @@ export function buildPlan(
   const { norm = OUTPUT_NORM, encoder = false, logits, ...ending } = architecture.ending?.(keys, hparams) ??
     {};
   const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
-  const builder = new PlanBuilder(file, { drafts, draftTokens, fine: activations === "fine" });
-  const builder = new PlanBuilder(file, { drafts, fine: activations === "fine", adapters });
+  const builder = new PlanBuilder(file, { drafts, draftTokens, fine: activations === "fine", adapters });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));
