@@ -5,6 +5,7 @@ import {
   type GenerateRequest,
   type LoadedEngine,
   loadedOf,
+  type PromptImage,
   type TokenEvent,
   type TokenLogprob,
 } from "../lib/model.ts";
@@ -17,6 +18,7 @@ import {
   CTX,
   DRAFTS,
   EFFORT,
+  IMAGES,
   ISA,
   MAX_COUNT,
   MODEL,
@@ -45,6 +47,10 @@ const OPTIONS = {
   }),
   file: texts("FILE", {
     help: "a UTF-8 text that comes before TEXT; - is standard input; may be given several times",
+  }),
+  image: texts("FILE", {
+    help:
+      "a PNG, JPEG or WebP image that comes before TEXT, for a model with a vision tower; may be given several times",
   }),
   prefill: text("TEXT", {
     help:
@@ -100,6 +106,7 @@ const OPTIONS = {
   ...COMPUTE,
   ...DRAFTS,
   ...ADAPTERS,
+  ...IMAGES,
   json: onOff({
     help:
       'print one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "calls", "steps": ' +
@@ -112,6 +119,7 @@ type GivenWords = Given<typeof OPTIONS>;
 
 const SOURCES = ["prompt", "chat", "tokens"] as const;
 const CHAT_ONLY = [
+  "image",
   "prefill",
   "tools",
   "toolChoice",
@@ -130,7 +138,7 @@ Usage: deno task generate [TEXT] [--file FILE] [options]
 ${helpOf(OPTIONS)}${HELP_LINE}
 The prompt is what was sent to standard input (a pipe, a file), then each --file, then TEXT, with empty lines between them.
 Line ends become \\n, and those at the end are removed. In a shell loop that reads standard input, add </dev/null.
---prefill, --tools, --effort, --think-tokens, --thinking and --chat-template do not work with --prompt and --tokens.
+--image, --prefill, --tools, --effort, --think-tokens, --thinking and --chat-template do not work with --prompt and --tokens.
 Exit code: 0 done, 1 failed, interrupted, or stopped before the answer was complete in its form, 2 wrong usage.
 
 Examples:
@@ -176,7 +184,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
       : "deno task embed";
     throw new Error(`The model "${id}" returns vectors for texts and generates no text: use ${instead}`);
   }
-  const { reader, ...asked } = ask(loaded);
+  const { reader, ...asked } = ask(loaded, await readImages(values.image, loaded));
   return await generate(loaded, { ...request, ...asked }, {
     json: given.json,
     reader,
@@ -249,7 +257,9 @@ async function readConstraint(
   return constraintOf({ grammar: await readText(grammarFile, "Cannot read the grammar") });
 }
 
-type Ask = Pick<GenerateRequest, "prompt" | "constraint" | "markers" | "thinking"> & { reader?: ChatReader };
+type Ask = Pick<GenerateRequest, "prompt" | "images" | "constraint" | "markers" | "thinking"> & {
+  reader?: ChatReader;
+};
 
 /** Returns the request for a loaded engine, as token ids or a text. */
 function askOf(
@@ -257,14 +267,14 @@ function askOf(
   asked: readonly number[] | string,
   constraint: Constraint | undefined,
   tools: GivenTools | undefined,
-): (loaded: LoadedEngine) => Ask {
+): (loaded: LoadedEngine, images: readonly PromptImage[]) => Ask {
   const { effort, thinkTokens: thinkingBudget, prefill } = given.values;
-  return ({ engine }) => {
+  return ({ engine }, images) => {
     if (typeof asked !== "string") return { prompt: asked };
     if (!isMessage(given)) return { prompt: engine.encodePrompt(asked), constraint };
     const begun = prefill === undefined ? [] : [{ role: "assistant", content: prefill }];
     const plan = engine.chatForm.plan({
-      messages: [{ role: "user", content: asked }, ...begun],
+      messages: [{ role: "user", content: images.length === 0 ? asked : contentOf(asked, images) }, ...begun],
       continueFinal: prefill !== undefined,
       constraint,
       ...(tools && { tools: tools.tools, toolChoice: tools.toolChoice }),
@@ -272,8 +282,27 @@ function askOf(
       thinkingBudget,
     });
     const { prompt, markers, thinking } = plan;
-    return { prompt, constraint: plan.constraint, markers, thinking, reader: plan.reader() };
+    return { prompt, images, constraint: plan.constraint, markers, thinking, reader: plan.reader() };
   };
+}
+
+/** Decodes the images. Throws EngineError for a model that takes none, and for an image that cannot be read. */
+async function readImages(files: readonly string[], { engine }: LoadedEngine): Promise<PromptImage[]> {
+  const images: PromptImage[] = [];
+  for (const file of files) {
+    let bytes: Uint8Array<ArrayBuffer>;
+    try {
+      bytes = await Deno.readFile(file);
+    } catch (error) {
+      throw new Error(`Cannot read the image "${file}": ${(error as Error).message}`);
+    }
+    images.push(await engine.readImage(bytes));
+  }
+  return images;
+}
+
+function contentOf(text: string, images: readonly PromptImage[]): { type: string; text?: string }[] {
+  return [...images.map(() => ({ type: "image" })), { type: "text", text }];
 }
 
 interface Showing {

@@ -5,6 +5,7 @@ import {
   ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
+  IMAGE_OPTIONS,
   type LoadOption,
   type LoadOptions,
   VECTOR_OPTIONS,
@@ -39,6 +40,7 @@ export {
   ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
+  IMAGE_OPTIONS,
   type LoadOption,
   VECTOR_OPTIONS,
 } from "../engine/load/model_options.ts";
@@ -52,6 +54,7 @@ export {
   type GenerateRequest,
   isObject,
   KV_WORDS,
+  type PromptImage,
   type TokenEvent,
   type TokenLogprob,
   tryJson,
@@ -70,6 +73,7 @@ const ENGINE_OPTIONS = Object.entries({
   ...COMPUTE_OPTIONS,
   ...DRAFT_OPTIONS,
   ...ADAPTER_OPTIONS,
+  ...IMAGE_OPTIONS,
   ...VECTOR_OPTIONS,
 }) as [keyof LoadOptions, LoadOption][];
 

@@ -13,6 +13,7 @@ import {
   type GenerateRequest,
   type InfillTokens,
   type PooledInfo,
+  type PromptImage,
   type RunningSequence,
   type Sender,
   type TokenEvent,
@@ -177,6 +178,10 @@ export class FakeEngine implements Engine {
   }
 
   /** Returns rows that depend on all tokens of a text. */
+  readImage(): Promise<PromptImage> {
+    return Promise.reject(new EngineError("not_supported", "The fake engine takes no images"));
+  }
+
   embed(request: EmbedRequest): Promise<EmbedResult> {
     this.embeds.push(request);
     const { contextLength, pooled } = this.model;

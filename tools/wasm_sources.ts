@@ -1,30 +1,52 @@
-/** Tells whether the committed WebAssembly module was built from the current sources. */
+/** Tells whether the committed WebAssembly modules were built from the current sources. */
 
-export const wasmFile = new URL("../engine/backend/wasm/compy.wasm", import.meta.url);
+/** A committed module, and the crate that it is built from. */
+export interface WasmModule {
+  readonly file: URL;
+  readonly crate: URL;
+  /** Name of cargo's output. */
+  readonly built: string;
+  /** Whether its threads share one memory. */
+  readonly threads: boolean;
+}
 
-/** Name of the module's custom section with the sources' hash, in hex. */
+export const KERNELS: WasmModule = {
+  file: new URL("../engine/backend/wasm/compy.wasm", import.meta.url),
+  crate: new URL("../rust-kernels/", import.meta.url),
+  built: "compy.wasm",
+  threads: true,
+};
+
+/** The decoders of images. */
+export const IMAGES: WasmModule = {
+  file: new URL("../engine/vision/images.wasm", import.meta.url),
+  crate: new URL("../rust-images/", import.meta.url),
+  built: "compy_images.wasm",
+  threads: false,
+};
+
+/** Name of a module's custom section with the sources' hash, in hex. */
 export const SOURCES_SECTION = "compy.sources";
 
-const CRATE = new URL("../rust-kernels/", import.meta.url);
 /** Sources that only other targets use: programs, and CPU instruction sets. */
 const OTHERS = /^src\/(bin\/|simd\/(avx2|avx512|x86|neon|scalar)\.rs$)/;
 
 /** Returns the SHA-256 of the module's sources, in hex. */
-export async function hashSources(): Promise<string> {
-  const names = ["Cargo.toml", "Cargo.lock", ...await rustFiles("src/")].sort();
+export async function hashSources({ crate }: WasmModule): Promise<string> {
+  const names = ["Cargo.toml", "Cargo.lock", ...await rustFiles(crate, "src/")].sort();
   const parts: Uint8Array<ArrayBuffer>[] = [];
   for (const name of names.filter((name) => !OTHERS.test(name))) {
-    const bytes = await Deno.readFile(new URL(name, CRATE));
+    const bytes = await Deno.readFile(new URL(name, crate));
     parts.push(new TextEncoder().encode(`${name} ${bytes.length}\n`), bytes);
   }
   const digest = await crypto.subtle.digest("SHA-256", await new Blob(parts).arrayBuffer());
   return new Uint8Array(digest).toHex();
 }
 
-async function rustFiles(folder: string): Promise<string[]> {
+async function rustFiles(crate: URL, folder: string): Promise<string[]> {
   const names: string[] = [];
-  for await (const { name, isDirectory } of Deno.readDir(new URL(folder, CRATE))) {
-    if (isDirectory) names.push(...await rustFiles(`${folder}${name}/`));
+  for await (const { name, isDirectory } of Deno.readDir(new URL(folder, crate))) {
+    if (isDirectory) names.push(...await rustFiles(crate, `${folder}${name}/`));
     else if (name.endsWith(".rs")) names.push(folder + name);
   }
   return names;

@@ -7,6 +7,7 @@ import {
   COMPUTE,
   CTX,
   DRAFTS,
+  IMAGES,
   KV_MB,
   MAX_PARALLEL,
   PROMPT_CACHE,
@@ -83,6 +84,7 @@ export const SERVE_SETTINGS = {
   ...COMPUTE,
   ...DRAFTS,
   ...ADAPTERS,
+  ...IMAGES,
   ...VECTORS,
   ctx: CTX,
   parallel: count({

@@ -65,6 +65,11 @@ export async function openPool(
   if ((host.load.lora ?? []).length > 0) {
     throw new UsageError("--lora adapts one model: leave it out with several, or serve one with --model");
   }
+  if (host.load.mmproj !== undefined) {
+    throw new UsageError(
+      "--mmproj is the tower of one model: with several, put each model's tower beside it",
+    );
+  }
   try {
     return await openModels({
       ...host,

@@ -6,6 +6,7 @@ import {
   ADAPTER_OPTIONS,
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
+  IMAGE_OPTIONS,
   type LoadOption,
   type LoadOptions,
   VECTOR_OPTIONS,
@@ -39,6 +40,7 @@ function settingOf({ placeholder, doc: help, words, max, isFile, isList }: LoadO
 export const { isa: ISA, ...COMPUTE } = settingsOf(COMPUTE_OPTIONS);
 export const DRAFTS = settingsOf(DRAFT_OPTIONS);
 export const ADAPTERS = settingsOf(ADAPTER_OPTIONS);
+export const IMAGES = settingsOf(IMAGE_OPTIONS);
 export const VECTORS = settingsOf(VECTOR_OPTIONS);
 
 export const MODEL = path("FILE", { help: "the GGUF model (default: the one that comes with compy)" });

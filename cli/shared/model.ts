@@ -6,6 +6,7 @@ import {
   COMPUTE,
   type CTX,
   DRAFTS,
+  IMAGES,
   type ISA,
   type KV_MB,
   type MODEL,
@@ -64,6 +65,7 @@ type EngineValues = Partial<
     & typeof COMPUTE
     & typeof DRAFTS
     & typeof ADAPTERS
+    & typeof IMAGES
     & typeof VECTORS
     & typeof PROMPT_CACHE
     & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB; chatTemplate: typeof CHAT_TEMPLATE }
@@ -72,7 +74,7 @@ type EngineValues = Partial<
 
 const SAME_NAMES = [
   "isa",
-  ...Object.keys({ ...COMPUTE, ...DRAFTS, ...ADAPTERS, ...VECTORS }),
+  ...Object.keys({ ...COMPUTE, ...DRAFTS, ...ADAPTERS, ...IMAGES, ...VECTORS }),
 ] as (keyof EngineValues)[];
 
 /** Returns the engine's options for a command's settings. Warnings go to standard error. */

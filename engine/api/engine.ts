@@ -4,7 +4,7 @@ import type { Constraint } from "../grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "../tokenizer/types.ts";
 import type { EngineError } from "./errors.ts";
 import type { TokenEvent } from "./events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "./request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "./request.ts";
 
 /**
  * States of an engine:
@@ -34,6 +34,8 @@ export interface ModelInfo {
   readonly created: number;
   /** The backend that computes the model. */
   readonly backend?: BackendName;
+  /** Whether requests may have images. */
+  readonly images?: boolean;
   /** The pooled rows that the model computes; undefined if unsupported (on the GPU). */
   readonly pooled?: PooledInfo;
   /** Undefined without adapters. */
@@ -155,6 +157,11 @@ export interface Engine {
    * compiled. Throws EngineError invalid_constraint if no answer can match it.
    */
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
+  /**
+   * Decodes an image (PNG, JPEG or WebP) for `GenerateRequest.images`, outside the event loop. The bytes are handed over.
+   * Throws EngineError not_supported if the model takes no images, and invalid_request for an image that cannot be read.
+   */
+  readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage>;
   /**
    * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
    * queue full) throws EngineError there.

@@ -29,6 +29,8 @@ export interface UsedAdapter {
 export interface GenerateRequest extends Sender {
   /** Token ids of the prompt, at least one. Requests for several answers to one prompt pass the same array. */
   readonly prompt: readonly number[];
+  /** The images that the prompt has a token for, in order. `Engine.readImage` reads them. */
+  readonly images?: readonly PromptImage[];
   /**
    * Maximum tokens to generate; by default as many as fit the context. 0 only prefills the prompt. For a batch
    * request, the prompt is then on the disk when the request ends, if prompts are stored there.
@@ -52,6 +54,17 @@ export interface GenerateRequest extends Sender {
   /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
   readonly promptLogprobs?: boolean;
   readonly signal?: AbortSignal;
+}
+
+/** An image, decoded and scaled for the model. */
+export interface PromptImage {
+  /** It takes rows x columns tokens of the prompt. */
+  readonly rows: number;
+  readonly columns: number;
+  /** Equal images have equal digests. */
+  readonly digest: string;
+  /** Pixels of its patches. */
+  readonly patches: Float32Array;
 }
 
 /** A request for one pooled row per text. */

@@ -27,6 +27,8 @@ export interface Ending {
 export interface Architecture {
   /** Features that files may use beyond a plain decoder's. Others are refused. */
   readonly allows?: Allowed;
+  /** Whether the decoder takes rows of images, with M-RoPE's positions in turns. */
+  readonly images?: boolean;
   /** By default: "output_norm", then logits. */
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
   /**

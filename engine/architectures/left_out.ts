@@ -3,7 +3,8 @@ import { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { Hparams } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import { type PlanBuilder, wholeName } from "../plan/builder.ts";
+import type { PlanBuilder } from "../plan/builder.ts";
+import { wholeName } from "../plan/tensor_rows.ts";
 import type { Plan } from "../plan/plan.ts";
 import { isRopeFactors } from "./parts/rope.ts";
 

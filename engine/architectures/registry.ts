@@ -4,7 +4,7 @@ import { type Allowed, type Hparams, readHparams } from "../gguf/hparams/hparams
 import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { PlanAdapters } from "../plan/adapters.ts";
-import { PlanBuilder, type Value } from "../plan/builder.ts";
+import { type ImageRows, PlanBuilder, type Value } from "../plan/builder.ts";
 import { finishPlan } from "../plan/finish.ts";
 import { candidates } from "../plan/ops/candidates.ts";
 import { layerNorm } from "../plan/ops/layer_norm.ts";
@@ -32,6 +32,7 @@ import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { fileHasDraftLayer } from "./parts/draft_layer.ts";
+import { imageAxes } from "./parts/images.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
 import { textRow } from "./text_row.ts";
 
@@ -75,6 +76,13 @@ export interface PlanOptions {
   /** Precision of activations in products with quantized weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
   readonly adapters?: PlanAdapters;
+  /** Take rows of images. The architecture must: see `takesImages`. */
+  readonly images?: ImageRows;
+}
+
+/** Whether the file's architecture takes images. Throws as buildPlan. */
+export function takesImages(file: GgufFile): boolean {
+  return architectureOf(file).images ?? false;
 }
 
 /** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
@@ -91,7 +99,7 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
-  { drafts = false, draftTokens, activations = "fast", adapters }: PlanOptions = {},
+  { drafts = false, draftTokens, activations = "fast", adapters, images }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -100,10 +108,12 @@ export function buildPlan(
   const { norm = OUTPUT_NORM, encoder = false, logits, ...ending } = architecture.ending?.(keys, hparams) ??
     {};
   const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
-  const builder = new PlanBuilder(file, { drafts, draftTokens, fine: activations === "fine", adapters });
+  const fine = activations === "fine";
+  const builder = new PlanBuilder(file, { drafts, draftTokens, fine, adapters, images });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
-  const x = architecture.build(builder, hparams, new Rope(hparams, factors));
+  const axes = images && imageAxes(keys, hparams.ropeDimensionCount / 2);
+  const x = architecture.build(builder, hparams, new Rope(hparams, factors, axes));
   if (!encoder) {
     const last = (layerNorms ? layerNorm : rmsNorm)(builder, x, norm, hparams.epsilon, "logits");
     candidates(builder, last, hparams.vocabSize, logits);

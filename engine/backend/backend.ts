@@ -86,6 +86,18 @@ export interface StepSequence {
   readonly state?: StepState;
   /** Adapters that its rows use, in ascending order of ids; only for plans with adapters. */
   readonly adapters?: readonly { readonly id: number; readonly scale: number }[];
+  /** Where rotary tables see each row: time, height and width. By default all three are the row's position. */
+  readonly places?: Uint32Array; // [length * AXES]
+}
+
+/** Axes of a position in `StepSequence.places`. */
+export const AXES = 3;
+
+/** A row that a step brings, for plans with the op "given". */
+export interface GivenRow {
+  /** Row in `tokens`. */
+  readonly row: number;
+  readonly values: Float32Array;
 }
 
 /** Slots of recurrent state that a step reads and writes for a sequence. */
@@ -199,6 +211,8 @@ export interface StepInput {
    * is used twice. A draft uses no recurrent state and pools nothing. Its rows replace the rows that they continue.
    */
   readonly drafts?: Int32Array; // [rows]
+  /** In ascending order of rows. CPU only. */
+  readonly given?: readonly GivenRow[];
 }
 
 /** The candidates of one LogitsRequest. */

@@ -4,7 +4,7 @@ import { firstSeen } from "./kv_blocks.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { PartKind, PromptDisk } from "./disk/types.ts";
 import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_blocks.ts";
-import type { Restore, Sequence } from "../schedule/sequence.ts";
+import { type Restore, type Sequence, staysOffDisk } from "../schedule/sequence.ts";
 import type { DiskStats } from "../api/engine.ts";
 
 /** Maximum number of parts that wait to be copied out; further parts are not stored. */
@@ -103,19 +103,19 @@ export class StoredPrefixes {
 
   /** Whether a part of the sequence's prefix is on the disk. */
   has(sequence: Sequence, position: number, kind: PartKind): boolean {
-    return !sequence.disk.skips && !sequence.pooled &&
+    return !sequence.disk.skips && !staysOffDisk(sequence) &&
       this.#disk.store.has(this.#nameOf(sequence, position, kind));
   }
 
   /** Call when a block enters the prefix index. */
   computed(sequence: Sequence, position: number): void {
-    if (sequence.pooled) return; // embedding texts are many and rarely repeat
+    if (staysOffDisk(sequence)) return;
     if (this.#disk.eager || this.#isSecond(sequence.kv.hashes[position])) this.#offer(sequence, position, 0);
   }
 
   /** Call when a sequence reuses a prefix of `end` blocks from memory. */
   reused(sequence: Sequence, end: number): void {
-    if (end === 0 || sequence.pooled) return;
+    if (end === 0 || staysOffDisk(sequence)) return;
     const names: string[] = [];
     for (let position = 0; position < end; position++) names.push(this.#offer(sequence, position, 0));
     for (const { position, kind } of this.#edgeParts(sequence, end)) {
@@ -132,7 +132,7 @@ export class StoredPrefixes {
 
   /** Call when a later sequence may continue after the first `end` blocks of this one. */
   edge(sequence: Sequence, end: number): void {
-    if (!this.#disk.eager || sequence.pooled || end === 0 || end > sequence.kv.indexed) return;
+    if (!this.#disk.eager || staysOffDisk(sequence) || end === 0 || end > sequence.kv.indexed) return;
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 

@@ -7,6 +7,7 @@ import type { ModelPooling } from "../gguf/hparams/pooling.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { activeBytes, planCost } from "../plan/cost.ts";
+import type { ImageRows } from "../plan/builder.ts";
 import { type Plan, withKvType } from "../plan/plan.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
@@ -21,6 +22,8 @@ export async function describeModel(options: LoadOptions): Promise<ModelDescript
 
 /** A model file's header and what follows from it. Each part is computed when it is first needed. */
 export class ModelDescription {
+  /** The rows of images that the plan takes. Set before the plan is first needed. */
+  images?: ImageRows;
   #plan?: Promise<Plan>;
   #tokenizer?: Tokenizer;
 
@@ -52,10 +55,9 @@ export class ModelDescription {
 
   async #build(drafts = wantsDraftLayer(this.file, this.options)): Promise<Plan> {
     const { kvType, activations } = this.options;
-    return withKvType(
-      await readPlan(this.file, this.pooling, { drafts, activations, adapters: this.adapters }),
-      kvType,
-    );
+    const { adapters, images } = this;
+    const options = { drafts, activations, adapters, images };
+    return withKvType(await readPlan(this.file, this.pooling, options), kvType);
   }
 
   /**

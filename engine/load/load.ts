@@ -19,6 +19,7 @@ import { type OpenedStore, openStore } from "../cache/disk/open.ts";
 import type { PromptDisk } from "../cache/disk/types.ts";
 import { describeModel, type ModelDescription } from "./describe.ts";
 import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
+import { type MeasuredTower, measureTower } from "./load_tower.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
 import { Speculation } from "../speculation/speculation.ts";
 import {
@@ -29,7 +30,13 @@ import {
   kvTokens,
   usualContext,
 } from "./size.ts";
-import { type MemoryBounds, MemoryError, type MemoryRoom, totalOf } from "./memory_error.ts";
+import {
+  type MemoryBounds,
+  MemoryError,
+  type MemoryNeeds,
+  type MemoryRoom,
+  totalOf,
+} from "./memory_error.ts";
 import { createChatTemplate } from "../chat/template/chat_template.ts";
 import { createRankTemplate } from "../chat/template/rank_template.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
@@ -107,6 +114,8 @@ async function measure(
 ): Promise<MeasuredModel> {
   const described = await describeModel(options);
   const version = versionOf(options);
+  const tower = await measureTower(described, options);
+  described.images = tower?.images;
   const plan = await described.plan();
   const wanted = options.contextLength ?? 0;
   if (wanted > plan.contextLength) {
@@ -119,10 +128,11 @@ async function measure(
     ...options,
     contextLength: usualContext(plan, options.contextLength),
   });
+  const others = [drafting?.memory, tower?.memory].filter((memory) => memory !== undefined);
   // A GPU allocates all of the KV cache at once, and WebAssembly's memory holds little.
   const spareBytes = options.backend === "cpu" ? options.spareBytes : 0;
-  const size = engineSize(plan, { ...options, drafts, spareBytes }, boundsOf(options, weights, drafting));
-  const memory = together({ ...size.memory, weights }, drafting);
+  const size = engineSize(plan, { ...options, drafts, spareBytes }, boundsOf(options, weights, others));
+  const memory = together([{ ...size.memory, weights }, ...others]);
   return {
     memory,
     contextLength: size.contextLength,
@@ -136,25 +146,17 @@ async function measure(
         size,
         memory,
         drafting,
+        tower,
       };
       return await withPrompts(measured, { ...options, signal });
     },
   };
 }
 
-/** Returns the memory of a model and its draft model together. */
-function together(
-  memory: LoadedEngine["memory"],
-  drafting: MeasuredDraft | undefined,
-): LoadedEngine["memory"] {
-  if (!drafting) return memory;
-  const { weights, activations, states, kv } = drafting.memory;
-  return {
-    weights: memory.weights + weights,
-    activations: memory.activations + activations,
-    states: memory.states + states,
-    kv: memory.kv + kv,
-  };
+/** Returns the memory of a model, its draft model and its vision tower together. */
+function together(parts: readonly MemoryNeeds[]): LoadedEngine["memory"] {
+  const sum = (name: keyof LoadedEngine["memory"]) => parts.reduce((total, part) => total + part[name], 0);
+  return { weights: sum("weights"), activations: sum("activations"), states: sum("states"), kv: sum("kv") };
 }
 
 const WASM_ROOM: MemoryRoom = {
@@ -166,11 +168,11 @@ const WASM_ROOM: MemoryRoom = {
 function boundsOf(
   { backend, freeBytes, freeRoom }: LoadOptions,
   weights: number,
-  drafting: MeasuredDraft | undefined,
+  others: readonly MemoryNeeds[],
 ): MemoryBounds | undefined {
   if (backend === "webgpu") return undefined;
   const all = freeBytes ?? freeMemory();
-  const free = all === undefined ? undefined : all - (drafting ? totalOf(drafting.memory) : 0);
+  const free = all === undefined ? undefined : others.reduce((left, memory) => left - totalOf(memory), all);
   const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
   if (within) return { free: MOST_BYTES, weights, room: WASM_ROOM };
   return free === undefined ? undefined : { free, weights, room: freeRoom };
@@ -194,10 +196,15 @@ interface Measured {
   readonly size: EngineSize;
   readonly memory: LoadedEngine["memory"];
   readonly drafting: MeasuredDraft | undefined;
+  readonly tower: MeasuredTower | undefined;
+}
+
+interface Closeable {
+  close(): void;
 }
 
 async function loadMeasured(
-  { described, plan, size, memory, drafting }: Measured,
+  { described, plan, size, memory, drafting, tower: measuredTower }: Measured,
   options: LoadOptions,
   opened: OpenedStore | undefined,
 ): Promise<LoadedEngine> {
@@ -221,6 +228,7 @@ async function loadMeasured(
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,
+    images: measuredTower !== undefined,
     pooled: backend.abilities.pools
       ? { kind: described.pooling.kind, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
@@ -231,14 +239,9 @@ async function loadMeasured(
   const onLoosened = (schema: LoosenedSchema) => options.warn?.(describeLoosened(schema));
   const grammars = createGrammars(tokenizer, chatForm.markers, { onLoosened });
   const promptDisk = opened &&
-    await openPromptDisk(options, { described, plan, backend, opened }).catch((error) => {
-      backend.close();
-      throw error;
-    });
-  const speculation = await openSpeculation(plan, backend, drafting, options).catch((error) => {
-    backend.close();
-    throw error;
-  });
+    await orClose(openPromptDisk(options, { described, plan, backend, opened }), backend);
+  const speculation = await orClose(openSpeculation(plan, backend, drafting, options), backend);
+  const tower = measuredTower && await orClose(measuredTower.load(options.signal), speculation, backend);
   return {
     engine: new LlmEngine({
       backend,
@@ -250,6 +253,7 @@ async function loadMeasured(
       grammars,
       limits,
       promptDisk,
+      tower,
       speculation,
     }),
     backend,
@@ -259,6 +263,16 @@ async function loadMeasured(
     cut,
     kvTokens: kvTokens(plan, size),
   };
+}
+
+/** Returns the promise's value. If the promise fails, closes what is open already. */
+async function orClose<T>(opening: Promise<T>, ...open: readonly (Closeable | undefined)[]): Promise<T> {
+  try {
+    return await opening;
+  } catch (error) {
+    for (const one of open) one?.close();
+    throw error;
+  }
 }
 
 /** Returns the draft proposer; undefined if nothing drafts. */

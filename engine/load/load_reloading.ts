@@ -29,12 +29,13 @@ export interface LivingOptions {
 
 /**
  * Returns the options that an engine starts with. While native kernels are still being built, it starts in
- * WebAssembly and stores no prompts: the native engine stores them later, under other names.
+ * WebAssembly, stores no prompts and takes no images: the native engine does both later.
  */
 export function startOptions(options: LoadOptions): LoadOptions {
   if (options.coming === undefined || options.backend !== undefined) return options;
   const backend = defaultBackend();
-  return { ...options, backend, promptCache: backend === "wasm" ? undefined : options.promptCache };
+  if (backend !== "wasm") return { ...options, backend };
+  return { ...options, backend, promptCache: undefined, mmproj: undefined };
 }
 
 /**

@@ -64,6 +64,8 @@ export interface LoadOptions {
    * with its scale (default 1), unless they choose others.
    */
   readonly lora?: readonly string[];
+  /** File of the model's vision tower (mmproj), with which requests may have images. Default one beside the model that fits it. CPU only. */
+  readonly mmproj?: string;
   /** How a text's rows are pooled into one vector. Default as the file says. */
   readonly pooling?: PoolingKind;
   /** Maximum number of waiting requests. Default 256. */
@@ -167,6 +169,17 @@ export const ADAPTER_OPTIONS = {
     doc:
       "a LoRA adapter in GGUF, FILE or FILE=SCALE (default scale: 1; 0 applies it only where a request asks for it); " +
       "may be repeated (docs/LORA.md); CPU only",
+  },
+} as const satisfies LoadOptionTable;
+
+/** How images become rows. */
+export const IMAGE_OPTIONS = {
+  mmproj: {
+    placeholder: "FILE",
+    isFile: true,
+    doc:
+      "the model's vision tower, with which requests may have images; CPU only (default: a file beside the model with " +
+      "mmproj in its name that fits it)",
   },
 } as const satisfies LoadOptionTable;
 

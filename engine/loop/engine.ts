@@ -4,15 +4,8 @@ import type { ChatForm } from "../chat/types.ts";
 import { Embeddings } from "./embeddings.ts";
 import { EngineLife, failureOf } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
-import {
-  type Asker,
-  CompilersBusy,
-  type Constraint,
-  ConstraintError,
-  ConstraintsMissing,
-  type Grammar,
-  type Grammars,
-} from "../grammar/types.ts";
+import type { Asker, Constraint, Grammar, Grammars } from "../grammar/types.ts";
+import { compileConstraint } from "./constraints.ts";
 import { addFirstForced, end, failOne, finish } from "../output/publish.ts";
 import { type Contexts, contextsOf, createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
@@ -20,6 +13,7 @@ import type { EngineLimits } from "../schedule/limits.ts";
 import { inNumbers, type Sequence } from "../schedule/sequence.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import { StepRunner } from "./step_runner.ts";
+import { computeRows, type ImageReader, NO_IMAGES } from "../schedule/images.ts";
 import { Totals } from "./totals.ts";
 import type { PromptDisk } from "../cache/disk/types.ts";
 import { StoredPrefixes } from "../cache/stored_prefixes.ts";
@@ -31,9 +25,9 @@ import {
   type Tokenizer,
 } from "../tokenizer/types.ts";
 import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
-import { EngineError, wordingOf } from "../api/errors.ts";
+import { EngineError } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "../api/request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
 
 /** setTimeout fires at once for longer delays. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -52,6 +46,8 @@ export interface LlmEngineOptions {
   readonly limits: EngineLimits;
   /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
   readonly promptDisk?: PromptDisk;
+  /** Computes the rows of images. The engine closes it. */
+  readonly tower?: ImageReader;
   /** Proposes draft tokens. The engine closes it. Not for a backend that samples tokens itself. */
   readonly speculation?: Speculation;
 }
@@ -69,6 +65,7 @@ export class LlmEngine implements Engine {
   readonly #rankTemplate: RankTemplate;
   readonly #embeddings: Embeddings;
   readonly #speculation: Speculation | undefined;
+  readonly #tower: ImageReader | undefined;
   readonly #contexts: Contexts;
   readonly #life = new EngineLife("ready");
   /** Sequences whose constraint is being compiled. */
@@ -99,6 +96,7 @@ export class LlmEngine implements Engine {
     this.#grammars = grammars;
     this.#stored = promptDisk && new StoredPrefixes(promptDisk, backend, () => this.#wake());
     this.#speculation = options.speculation;
+    this.#tower = options.tower;
     this.#scheduler = new Scheduler(
       { wholeRows: backend.wholeRows, ...limits },
       this.#stored,
@@ -170,6 +168,11 @@ export class LlmEngine implements Engine {
     await this.#grammarOf(constraint, { tenant: cacheSalt, batch: priority === "batch" });
   }
 
+  async readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
+    if (!this.#tower) throw new EngineError("not_supported", NO_IMAGES);
+    return await this.#tower.read(bytes, signal);
+  }
+
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     let sequence: Sequence | undefined;
     const stream: EventStream = new EventStream({
@@ -233,6 +236,7 @@ export class LlmEngine implements Engine {
     await this.#stored?.flush(this.#scheduler).catch(() => {}); // prompts that are not stored are computed again later
     await this.#stored?.close();
     this.#speculation?.close();
+    this.#tower?.close();
     this.#backend.close();
     this.#grammars.close();
     this.#steps.close();
@@ -252,27 +256,32 @@ export class LlmEngine implements Engine {
       draws: this.#backend.abilities.draws !== undefined,
       stores: this.#stored !== undefined,
       adapters: this.model.adapters,
+      imageToken: this.#tower?.token,
     });
   }
 
-  /** Queues the sequence: at once, or after its constraint is compiled. */
+  /** Queues the sequence: at once, or when its constraint is compiled and the rows of its images are computed. */
   #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
     if (signal?.aborted) return finish(sequence, "cancelled");
-    if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
+    if (constraint || sequence.images) return this.#prepare(sequence, { constraint, thinking, signal });
     if (thinking) sequence.form = this.#formOf(undefined, thinking);
     this.#enqueue(sequence, signal);
   }
 
-  async #compile(
+  async #prepare(
     sequence: Sequence,
     { constraint, thinking, signal }: Pick<GenerateRequest, "constraint" | "thinking" | "signal">,
   ): Promise<void> {
     this.#starting.add(sequence);
     try {
-      const grammar = await this.#grammarOf(constraint!, { tenant: sequence.salt, batch: sequence.batch });
+      const asker = { tenant: sequence.salt, batch: sequence.batch };
+      const grammar = constraint && await this.#grammarOf(constraint, asker);
+      if (sequence.images) {
+        await computeRows(sequence.images, this.#tower!, () => sequence.progress.done || signal?.aborted);
+      }
       if (sequence.progress.done) return;
       if (signal?.aborted) return finish(sequence, "cancelled");
-      sequence.form = this.#formOf(grammar, thinking);
+      if (grammar || thinking) sequence.form = this.#formOf(grammar, thinking);
       this.#enqueue(sequence, signal);
     } catch (error) {
       end(sequence);
@@ -287,16 +296,8 @@ export class LlmEngine implements Engine {
     return new AnswerForm(grammar, thinking, (token) => this.tokenizer.bytes(token));
   }
 
-  async #grammarOf(constraint: Constraint, asker: Asker): Promise<Grammar> {
-    try {
-      return await this.#grammars.compile(constraint, asker);
-    } catch (error) {
-      if (error instanceof CompilersBusy) throw new EngineError("queue_full", error.message);
-      if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", wordingOf(error));
-      // An error from grammars that were closed meanwhile is reported as the engine's refusal.
-      if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
-      throw new EngineError("invalid_constraint", error.message);
-    }
+  #grammarOf(constraint: Constraint, asker: Asker): Promise<Grammar> {
+    return compileConstraint(this.#grammars, constraint, asker, () => this.#refusal);
   }
 
   #enqueue(sequence: Sequence, signal: AbortSignal | undefined): void {

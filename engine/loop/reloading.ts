@@ -5,7 +5,7 @@ import { plus, type Summed, Totals } from "./totals.ts";
 import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
 import { EngineError, worded, wordingOf, type Words } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "../api/request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
 import type { Constraint } from "../grammar/types.ts";
 
 export interface ReloadOptions {
@@ -141,6 +141,10 @@ export class ReloadingEngine implements Engine {
       return: () => stream instanceof Promise ? stream.then(leave) : leave(stream),
     };
     return { [Symbol.asyncIterator]: () => iterator };
+  }
+
+  async readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
+    return await (await this.#open(signal)).readImage(bytes, signal);
   }
 
   async embed(request: EmbedRequest): Promise<EmbedResult> {

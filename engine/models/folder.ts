@@ -6,9 +6,14 @@ import type { ModelSource } from "./slot.ts";
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
 
+/** Whether a file of this name holds the vision tower of a model, as llama.cpp's tools name it. */
+export function isTowerName(name: string): boolean {
+  return name.endsWith(ENDING) && /mmproj/i.test(name);
+}
+
 /** Whether a folder of models offers a file of this name. */
 export function isModelFileName(name: string): boolean {
-  return SAFE.test(name) && name.endsWith(ENDING) && name.length > ENDING.length;
+  return SAFE.test(name) && !isTowerName(name) && name.endsWith(ENDING) && name.length > ENDING.length;
 }
 
 /** Returns the default name of a model: its file's name without the ending and shard number. */
@@ -28,9 +33,10 @@ export function modelsInFolder(folder: string): ModelSource[] {
   const found = entriesOf(folder).flatMap(({ name }) => {
     if (!SAFE.test(name)) return [];
     const path = join(folder, name);
+    if (isTowerName(name)) return [];
     if (name.endsWith(ENDING)) return sourceOf(path, name);
     return entriesOf(path).flatMap((entry) => {
-      if (!SAFE.test(entry.name) || !entry.name.endsWith(ENDING)) return [];
+      if (!SAFE.test(entry.name) || !entry.name.endsWith(ENDING) || isTowerName(entry.name)) return [];
       return sourceOf(join(path, entry.name), `${name}/${entry.name}`);
     });
   });

@@ -7,6 +7,7 @@ import type { AdaptedRows, PlanAdapters } from "./adapters.ts";
 import type { OpKind } from "./op.ts";
 import type { Operands, Values } from "./operands.ts";
 import { QUANTIZE } from "./ops/quantize.ts";
+import { type RowsOf, rowsOf, wholeName } from "./tensor_rows.ts";
 import type {
   BufferForm,
   BufferId,
@@ -43,13 +44,10 @@ export class Value {
   constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
 }
 
-/** One of several matrices stacked in a tensor: its rows start at `first`, of `of` rows in total. */
-export interface RowsOf {
-  readonly name: string;
-  readonly first: number;
-  readonly of: number;
-  /** The tensor has a third dimension, and all matrices have the same number of rows. */
-  readonly stacked?: boolean;
+/** Rows of images that a decoder takes. Each has the decoder's width, once for the embedding and once per deep layer. */
+export interface ImageRows {
+  /** Number of first layers whose output gets a part of the row added. */
+  readonly deepstack: number;
 }
 
 export interface BuilderOptions {
@@ -57,6 +55,7 @@ export interface BuilderOptions {
   readonly draftTokens?: number;
   readonly fine?: boolean;
   readonly adapters?: PlanAdapters;
+  readonly images?: ImageRows;
 }
 
 /** The parts of a plan that a builder has collected. */
@@ -104,16 +103,19 @@ export class PlanBuilder {
   readonly draftTokens?: number;
   readonly fine: boolean;
   readonly adapters: PlanAdapters | undefined;
+  readonly images: ImageRows | undefined;
 
   /**
    * `drafts` adds the layer that drafts tokens; the file must have one. It chooses from the `draftTokens` first
    * tokens, or by default as many as it finds worth their cost. `fine` makes all products with quantized weights
-   * read activations in two planes. `adapters` are beside the matrices of the model.
+   * read activations in two planes. `adapters` are beside the matrices of the model. With `images`, steps may
+   * bring rows of images.
    */
   constructor(
     readonly file: GgufFile,
-    { drafts = false, draftTokens, fine = false, adapters }: BuilderOptions = {},
+    { drafts = false, draftTokens, fine = false, adapters, images }: BuilderOptions = {},
   ) {
+    this.images = images;
     this.drafts = drafts;
     this.draftTokens = draftTokens;
     this.fine = fine;
@@ -386,27 +388,4 @@ export class PlanBuilder {
     this.#read.add(wholeName(tensor.info.name));
     return this.#tensors.length - 1;
   }
-}
-
-/** Suffix in the name of a tensor's part. */
-const PART = /\[\d+:\d+\]$/;
-
-/** Returns the file's name for a plan's tensor: the whole tensor's name if the plan's tensor is a part of it. */
-export function wholeName(name: string): string {
-  return name.replace(PART, "");
-}
-
-/**
- * Returns consecutive rows, or values, of a tensor as a tensor of its own. The rows are contiguous in the file.
- */
-function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly number[]): TensorInfo {
-  const rows = shape.at(-1)!;
-  const rowBytes = whole.byteLength / of;
-  return {
-    ...whole,
-    name: `${whole.name}[${first}:${first + rows}]`,
-    shape,
-    offset: whole.offset + first * rowBytes,
-    byteLength: rows * rowBytes,
-  };
 }

@@ -5,7 +5,7 @@ import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 15;
+const VERSION = 16;
 const ROW_CODES = { step: 0, logits: 1, pools: 3 };
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
@@ -27,9 +27,10 @@ export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<Arra
   }
   w.u64(scratch.arenaBytes);
   w.u32(plan.rope.length);
-  for (const { frequencies, magnitude } of plan.rope) {
+  for (const { frequencies, axes, magnitude } of plan.rope) {
     w.u32(frequencies.length).f64(magnitude);
     for (const frequency of frequencies) w.f64(frequency);
+    w.u32(...axes ?? new Uint8Array(frequencies.length));
   }
   w.u32(plan.buffers.length);
   plan.buffers.forEach((b, i) => {

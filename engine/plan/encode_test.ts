@@ -79,12 +79,14 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 15, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 16, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => {
       const length = r.u32();
-      return { magnitude: r.f64(), frequencies: Float64Array.from({ length }, () => r.f64()) };
+      const angles = { magnitude: r.f64(), frequencies: Float64Array.from({ length }, () => r.f64()) };
+      assertEquals(r.u32s(length), Array(length).fill(0)); // axes
+      return angles;
     });
     assertEquals(tables, plan.rope);
     const buffers = Array.from({ length: r.u32() }, () => readBuffer(r));
@@ -104,7 +106,11 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
     const plan = buildPlan(MODELS[name], undefined, undefined, { drafts });
     const r = new Reader(encodePlan(plan, SIZES));
     r.u32s(5 + 4 + 1 + 3 * plan.kv.layers.length + 2 + 5 * plan.states.length + 2);
-    for (let tables = r.u32(); tables > 0; tables--) for (let n = r.u32(); n >= 0; n--) r.f64();
+    for (let tables = r.u32(); tables > 0; tables--) {
+      const pairs = r.u32();
+      for (let n = pairs; n >= 0; n--) r.f64();
+      r.u32s(pairs);
+    }
     for (let n = r.u32(); n > 0; n--) readBuffer(r);
     const operand = (id: number | undefined) => id ?? NONE;
     const forms = (f: Forms) => [f.float, f.quant, f.fine].map(operand);

@@ -44,8 +44,8 @@ export function withKvType(plan: Plan, type: KvType = DEFAULT_KV_TYPE): Plan {
 /** Returns the plan for sequences of up to `contextLength` tokens. */
 export function withContext(plan: Plan, contextLength: number): Plan {
   const rope = plan.rope.map((angles) => {
-    const { long, magnitude } = angles;
-    return long && contextLength > long.beyond ? { frequencies: long.frequencies, magnitude } : angles;
+    const { long, ...others } = angles;
+    return long && contextLength > long.beyond ? { ...others, frequencies: long.frequencies } : angles;
   });
   return { ...plan, rope };
 }

@@ -171,6 +171,8 @@ export const CONV_TAPS = 4;
 export interface RopeAngles {
   /** Angle per position, for each pair. */
   readonly frequencies: Float64Array;
+  /** Per pair the axis of the position that turns it: 0 is time, 1 height, 2 width. By default all turn by time. */
+  readonly axes?: Uint8Array;
   /** Factor on cosine and sine. */
   readonly magnitude: number;
   /** Replaces `frequencies` if sequences may have more than `beyond` tokens. */

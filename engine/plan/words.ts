@@ -65,14 +65,22 @@ export class WordWriter {
     return this;
   }
 
+  /** Allocates memory for that many more bytes at once. */
+  room(bytes: number): this {
+    if (this.#length + bytes > this.#view.byteLength) this.#grow(this.#length + bytes);
+    return this;
+  }
+
   #reserve(bytes: number): number {
     const at = this.#length;
     this.#length += bytes;
-    if (this.#length > this.#view.byteLength) {
-      const larger = new Uint8Array(Math.max(this.#length, 2 * this.#view.byteLength));
-      larger.set(new Uint8Array(this.#view.buffer, 0, at));
-      this.#view = new DataView(larger.buffer);
-    }
+    if (this.#length > this.#view.byteLength) this.#grow(Math.max(this.#length, 2 * this.#view.byteLength));
     return at;
+  }
+
+  #grow(bytes: number): void {
+    const larger = new Uint8Array(bytes);
+    larger.set(new Uint8Array(this.#view.buffer));
+    this.#view = new DataView(larger.buffer);
   }
 }

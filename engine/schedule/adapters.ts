@@ -25,7 +25,7 @@ export function adaptersOf(
   const adapters = (asked ?? known).filter(({ scale }) => scale !== 0)
     .map(({ id, scale }) => ({ id, scale })).sort((a, b) => a.id - b.id);
   const keys = adapters.map(({ id, scale }) => [known[id].fingerprint, scale]);
-  return { adapters, prefixKey: keys.length === 0 ? salt : JSON.stringify([salt, ...keys]) };
+  return { adapters, prefixKey: keys.length === 0 ? salt : `${JSON.stringify(keys)}\0${salt}` };
 }
 
 function refuse(rule: string, got: number): never {

@@ -19,6 +19,7 @@ import {
   type SamplingParams,
   samplingRule,
 } from "../api/sampling.ts";
+import { placeImages, prefixKey } from "./images.ts";
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
@@ -45,6 +46,8 @@ export interface SequenceContext {
   readonly stores: boolean;
   /** The model's adapters. */
   readonly adapters?: readonly AdapterInfo[];
+  /** The token that stands for an image; undefined if the model takes none. */
+  readonly imageToken?: number;
 }
 
 /** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
@@ -53,11 +56,15 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   checkOptions(request);
   checkTokens(request, context.vocabSize);
   checkSampling(params, context.vocabSize);
-  const promptLength = request.prompt.length;
+  const { images = [] } = request;
+  const { tokens: prompt, placed } = images.length === 0
+    ? { tokens: request.prompt, placed: undefined }
+    : placeImages(request.prompt, images, context.imageToken);
+  const promptLength = prompt.length;
   const maxLength = lengthLimit(promptLength, request.maxTokens, context);
-  checkPrompt("prompt", request.prompt, context.vocabSize);
+  checkPrompt("prompt", prompt, context.vocabSize);
   const counts = usesPenalties(params) ? new TokenCounts() : undefined;
-  for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
+  for (const token of counts ? prompt : []) counts!.addPrompt(token);
   const random = params.seed === undefined ? Random.unpredictable() : new Random(params.seed);
   const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
   const draw = drawOf(params, random, ends, {
@@ -66,9 +73,10 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   });
   const logprobs = request.logprobs ?? 0;
   const candidates = candidatesWanted(params, logprobs, draw?.whole);
-  const mustStore = context.stores && request.priority === "batch" && request.maxTokens === 0 &&
+  const mustStore = context.stores && !placed && request.priority === "batch" && request.maxTokens === 0 &&
     !request.promptLogprobs;
   const parts = newParts(mustStore);
+  const salt = request.cacheSalt ?? "";
   if (request.promptLogprobs) {
     parts.progress.scores.push({ token: request.prompt[0], logprob: null, top: [] });
   }
@@ -76,19 +84,20 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     id: context.id,
     batch: request.priority === "batch",
     stream: context.stream,
-    tokens: Int32Array.from(request.prompt),
+    tokens: Int32Array.from(prompt),
     length: promptLength,
     promptLength,
     maxLength,
-    salt: request.cacheSalt ?? "",
-    ...adaptersOf(request.adapters, context.adapters, request.cacheSalt ?? ""),
+    salt,
+    ...adaptersOf(request.adapters, context.adapters, prefixKey(salt, images)),
+    images: placed && { placed, rows: [] },
     weight: request.weight ?? 1,
     request: request.prompt,
     sampler: {
       params,
       random,
       counts,
-      dry: params.dryMultiplier > 0 ? new Dry(params, context.tokenizer, request.prompt) : undefined,
+      dry: params.dryMultiplier > 0 ? new Dry(params, context.tokenizer, prompt) : undefined,
       logits: logitsTemplate(params, Math.min(context.vocabSize, candidates), draw),
     },
     ignoreEos: request.ignoreEos ?? false,

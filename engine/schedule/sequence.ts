@@ -8,6 +8,7 @@ import type { RunningSequence } from "../api/engine.ts";
 import type { FinishReason, StoredPrompt, TokenEvent, TokenLogprob } from "../api/events.ts";
 import type { UsedAdapter } from "../api/request.ts";
 import type { SamplingParams } from "../api/sampling.ts";
+import type { SequenceImages } from "./images.ts";
 
 /** The recurrent state of a running sequence. */
 export interface RunningState {
@@ -150,8 +151,9 @@ export interface Sequence {
   readonly maxLength: number;
   /** Names the tenant: sequences of different salts share no cached prompts, and tenants share the engine. */
   readonly salt: string;
-  /** Sequences share cached prompts if their keys are equal. The key covers the salt and the adapters. */
+  /** Sequences share cached prompts if their keys are equal. The key covers the salt, the images and the adapters. */
   readonly prefixKey: string;
+  readonly images?: SequenceImages;
   /** In ascending order of ids, each with a scale other than 0. */
   readonly adapters: readonly UsedAdapter[];
   /** The tenant's share of the engine, relative to others'. */
@@ -266,4 +268,9 @@ export function wantsToken(sequence: Sequence): boolean {
 export function reusableTokens(sequence: Sequence): number {
   if (sequence.pooled?.whole) return 0;
   return (unscored(sequence)?.first ?? sequence.length) - 1;
+}
+
+/** Whether no part is stored on disk: embedding texts rarely repeat, and names on disk do not tell images apart. */
+export function staysOffDisk({ pooled, images }: Sequence): boolean {
+  return pooled !== undefined || images !== undefined;
 }

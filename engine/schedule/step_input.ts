@@ -1,4 +1,5 @@
 import {
+  type GivenRow,
   greedyRequest,
   type LogitsRequest,
   type StepInput,
@@ -9,6 +10,7 @@ import { blocksFor } from "../cache/kv_blocks.ts";
 import type { Scheduled } from "./step_part.ts";
 import type { StepMasks } from "../sampling/step_masks.ts";
 import { type Sequence, unscored } from "./sequence.ts";
+import { givenRows, placesOf } from "./images.ts";
 
 const EMPTY = new Int32Array(0);
 
@@ -31,6 +33,7 @@ export class StepWriter {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
     const pools: number[] = [];
+    const given: GivenRow[] = [];
     let start = 0;
     for (const { sequence, rows: own, scores, samples, drafts, pools: pooled, state } of step) {
       if (pooled) pools.push(sequences.length);
@@ -42,8 +45,10 @@ export class StepWriter {
       const windowTables = sequence.kv.windows.map((window): WindowTable => (
         { first: window.first, blocks: window.blocks.subarray(window.first, blocks) }
       ));
-      const { adapters, kv: { cached } } = sequence;
-      sequences.push({ start, length: rows, cached, blockTable, windowTables, state, adapters });
+      const { adapters, images, kv: { cached } } = sequence;
+      const places = images && placesOf(images.placed, cached, end);
+      if (images) given.push(...givenRows(images, cached, end, start));
+      sequences.push({ start, length: rows, cached, blockTable, windowTables, state, places, adapters });
       const first = unscored(sequence)?.first ?? 0;
       for (let scored = first; scored < first + scores; scored++) {
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.kv.cached));
@@ -56,7 +61,7 @@ export class StepWriter {
         logits.push(tokenRequest(sequence, last + i, masks?.get(sequence, i), drafts.subarray(0, i)));
       }
     }
-    return { tokens: this.#tokens.subarray(0, start), sequences, logits, pools };
+    return { tokens: this.#tokens.subarray(0, start), sequences, logits, pools, given };
   }
 }
 

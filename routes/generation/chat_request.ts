@@ -1,8 +1,9 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, type Sender } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, type GenerateRequest, type Sender } from "../../engine/mod.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "./constraints.ts";
 import { checkForm } from "./generation.ts";
+import { readImages } from "./images.ts";
 import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "./messages.ts";
 import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
@@ -69,12 +70,17 @@ export function chatForms(body: ChatBody): AskedForm[] {
  * Returns the prompt and the constraint of its answer. Throws ApiError, or the engine's error if the chat template
  * refuses the conversation.
  */
-export async function chatPlan(engine: Engine, body: ChatBody, sender: Sender): Promise<ChatPlan> {
+export async function chatPlan(
+  engine: Engine,
+  body: ChatBody,
+  sender: Sender,
+): Promise<ChatPlan & Pick<GenerateRequest, "images">> {
+  const images = await readImages(engine, body.messages);
   const tools = toolsOf(body);
   const variables = body.chat_template_kwargs ?? {};
   const plan = await paced(() =>
     engine.chatForm.plan({
-      messages: toMessages(body.messages),
+      messages: toMessages(body.messages, images.length > 0),
       ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
       constraint: formOf(body)?.constraint,
       ...reasoningOf(body, variables),
@@ -83,5 +89,5 @@ export async function chatPlan(engine: Engine, body: ChatBody, sender: Sender): 
     })
   );
   await checkForm(engine, plan.constraint, chatForms(body), sender);
-  return plan;
+  return images.length === 0 ? plan : { ...plan, images };
 }

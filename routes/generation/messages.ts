@@ -4,20 +4,33 @@ import {
   completed,
   isReservedVariable,
   mapInSlices,
+  MOST_IMAGE_BYTES,
   RESERVED_TEMPLATE_VARIABLES,
 } from "../../engine/mod.ts";
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
+import { ApiError } from "../core/errors.ts";
 import { jsonObject } from "./constraints.ts";
 
 /** Text in the prompt in place of an image that a tool returned. */
 export const IMAGE_LEFT_OUT = "[image left out: this model reads text only]";
 
-const IMAGE = "image_url";
+export const IMAGE = "image_url";
 
-/** Like the other parts, or an image, which only results of tools may contain. */
+/** The only URLs of images: the server fetches none. */
+const DATA_URL = /^data:[^,]{0,256};base64,/i;
+/** Maximum characters of an image's URL: the base64 of the largest image. */
+const MOST_URL = Math.ceil(MOST_IMAGE_BYTES / 3) * 4 + 512;
+
+const imageUrl = z.union([z.string(), z.object({ url: z.string(), detail: z.string().nullish() })]).nullish();
+
+/** An image is read in the user's messages, and left out of the results of tools. */
 const part = z.object({
-  type: z.string().openapi({ enum: ["text"] }),
-  text: z.string().nullish().openapi({ type: "string" }),
+  type: z.string().openapi({ enum: ["text", IMAGE] }),
+  text: z.string().nullish().openapi({ type: "string", description: "Of a part of type text" }),
+  image_url: imageUrl.openapi({
+    description:
+      "Of a part of type image_url, in messages of the user: a data URL with a PNG, JPEG or WebP image in base64",
+  }),
 }).superRefine((part, ctx) => {
   if (part.type === IMAGE) return;
   if (part.type !== "text") {
@@ -25,12 +38,44 @@ const part = z.object({
   } else if (typeof part.text !== "string") {
     refuse(ctx, ["text"], "missing_required_parameter", "A content part of type text needs the field text");
   }
-}).openapi({ required: ["type", "text"] });
+}).openapi({ required: ["type"] });
 
 function refusePart(ctx: z.RefinementCtx, path: (string | number)[], type: string): void {
-  const shown = JSON.stringify(type.slice(0, 60));
-  const message = `Unsupported content part of type ${shown}: this model reads text only`;
-  refuse(ctx, path, "unsupported_content", message);
+  refuse(ctx, path, "unsupported_content", unreadable(type));
+}
+
+/** Returns the refusal of a part that the model cannot read. */
+export function unreadable(type: string): string {
+  return `Unsupported content part of type ${JSON.stringify(type.slice(0, 60))}: this model reads text only`;
+}
+
+/** Returns the URL of a user's image; "" where there is none. */
+export function urlOf({ image_url }: z.output<typeof part>): string {
+  return (typeof image_url === "string" ? image_url : image_url?.url) ?? "";
+}
+
+function checkImage(ctx: z.RefinementCtx, path: (string | number)[], given: z.output<typeof part>): void {
+  const url = urlOf(given);
+  if (url === "") {
+    return refuse(
+      ctx,
+      path,
+      "missing_required_parameter",
+      `A content part of type ${IMAGE} needs ${IMAGE}.url`,
+    );
+  }
+  if (!DATA_URL.test(url)) {
+    const message =
+      `Invalid ${IMAGE}: it must be a data URL, such as "data:image/png;base64,…"; the server fetches no images`;
+    return refuse(ctx, path, "unsupported_image_url", message);
+  }
+  if (url.length <= MOST_URL) return;
+  refuse(
+    ctx,
+    path,
+    "invalid_image",
+    `Invalid ${IMAGE}: the image must have at most ${MOST_IMAGE_BYTES} bytes`,
+  );
 }
 
 const content = z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
@@ -82,8 +127,11 @@ const chatMessage = z.object({
   };
   if (role === "function") needs("name");
   if (role !== "tool" && role !== "function" && Array.isArray(message.content)) {
-    const at = message.content.findIndex(({ type }) => type === IMAGE);
-    if (at >= 0) refusePart(ctx, ["content", at, "type"], IMAGE);
+    for (const [at, part] of message.content.entries()) {
+      if (part.type !== IMAGE) continue;
+      if (role === "user") checkImage(ctx, ["content", at, IMAGE], part);
+      else refusePart(ctx, ["content", at, "type"], IMAGE);
+    }
   }
   if (role !== "assistant") {
     needs("content");
@@ -239,11 +287,14 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
 
 /**
  * Returns the messages as chat templates expect them. Text parts are joined by line breaks, calls in the older format
- * become tool calls, and calls and results without ids are paired. The template itself handles `developer`.
+ * become tool calls, and calls and results without ids are paired. The template itself handles `developer`. Throws
+ * ApiError 400 for an image of the user, unless `images`.
  */
-export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
+export function toMessages(messages: readonly ChatMessageBody[], images = false): ChatMessage[] {
+  if (!images) refuseImages(messages);
   const plain = mapInSlices(messages, (message): ChatMessage => {
     const { role, content, function_call, tool_calls, reasoning, ...others } = message;
+    if (imageIn(message) >= 0) return { role, content: (content as z.output<typeof part>[]).map(partOf) };
     const text = Array.isArray(content) ? content.map(textOf).join("\n") : content ?? null;
     const named = { ...others, reasoning_content: others.reasoning_content ?? reasoning };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
@@ -260,6 +311,22 @@ export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] 
     };
   });
   return completed(plain);
+}
+
+/** Returns the index of the first image in a user's message; -1 if there is none. */
+function imageIn({ role, content }: ChatMessageBody): number {
+  return role === "user" && Array.isArray(content) ? content.findIndex(({ type }) => type === IMAGE) : -1;
+}
+
+function refuseImages(messages: readonly ChatMessageBody[]): void {
+  const index = messages.findIndex((message) => imageIn(message) >= 0);
+  if (index < 0) return;
+  const param = `messages[${index}].content[${imageIn(messages[index])}].type`;
+  throw new ApiError(400, "unsupported_content", unreadable(IMAGE), { param });
+}
+
+function partOf({ type, text }: z.output<typeof part>): { type: string; text?: string } {
+  return type === IMAGE ? { type: "image" } : { type, text: (text ?? "").toWellFormed() };
 }
 
 function textOf({ type, text }: z.output<typeof part>): string {

@@ -96,6 +96,46 @@ impl LogitsRequest {
     }
 }
 
+/// Axes of a position: time, height and width.
+pub const AXES: usize = 3;
+
+/// A row's position on each axis, by which rotary tables turn it. In text all are equal.
+pub type Place = [u32; AXES];
+
+/// Rows that a step brings, for example those of an image.
+pub struct GivenRows {
+    /// In ascending order.
+    pub rows: Vec<usize>,
+    columns: usize,
+    values: Vec<f32>,
+}
+
+impl GivenRows {
+    fn decode(w: &mut Words, p: &Program, rows: usize) -> Result<Self> {
+        let count = w.size()?;
+        let Some(columns) = p.given.or((count == 0).then_some(0)) else {
+            bail!("Given rows need a plan that reads them");
+        };
+        let places: Vec<usize> = w.u32s(count)?.into_iter().map(|row| row as usize).collect();
+        if !places.is_sorted_by(|a, b| a < b) || places.last().is_some_and(|last| *last >= rows) {
+            bail!("Given rows must be in ascending order and below {rows}");
+        }
+        Ok(Self { rows: places, columns, values: w.f32s(count.saturating_mul(columns))? })
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.columns..][..self.columns]
+    }
+}
+
 /// A sequence to be pooled, and where the result goes.
 pub struct PoolRequest {
     pub sequence: usize,
@@ -108,6 +148,9 @@ pub struct Step {
     /// For each row: its index into `sequences`, and its position.
     pub sequence_of: Vec<usize>,
     pub position_of: Vec<usize>,
+    /// For each row: where rotary tables see it.
+    pub places: Vec<Place>,
+    pub given: GivenRows,
     pub sequences: Vec<Sequence>,
     pub logits: Vec<LogitsRequest>,
     pub pools: Vec<PoolRequest>,
@@ -131,6 +174,8 @@ impl Step {
             tokens: w.i32s(rows)?,
             sequence_of: Vec::with_capacity(rows),
             position_of: Vec::with_capacity(rows),
+            places: Vec::with_capacity(rows),
+            given: GivenRows { rows: Vec::new(), columns: 0, values: Vec::new() },
             sequences: Vec::with_capacity(sequences.min(rows)),
             logits: Vec::with_capacity(logits),
             pools: Vec::new(),
@@ -159,12 +204,20 @@ impl Step {
             step.output_words += request.answer_words();
             step.logits.push(request);
         }
-        if pools > sequences {
+        let most = match p.pooling.map(|pooling| pooling.way) {
+            Some(Way::Merged(count)) if pools > 0 && pools * count != rows => {
+                bail!("{rows} rows cannot be merged to {pools}, {count} to one");
+            }
+            Some(Way::Merged(_)) => rows,
+            _ => sequences,
+        };
+        if pools > most {
             bail!("{pools} of {sequences} sequences cannot be pooled");
         }
         for _ in 0..pools {
             step.decode_pool(&mut w, p)?;
         }
+        step.given = GivenRows::decode(&mut w, p, rows)?;
         // A step without adapters ends here.
         if !w.is_empty() {
             for sequence in &mut step.sequences {
@@ -194,7 +247,7 @@ impl Step {
 
     fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {
         let (start, length, cached) = (w.size()?, w.size()?, w.size()?);
-        let (read, write, saves) = (w.u32()?, w.u32()?, w.size()?);
+        let (read, write, saves, placed) = (w.u32()?, w.u32()?, w.size()?, w.u32()?);
         let saves = w.u32s(saves.saturating_mul(2))?;
         let index = self.sequences.len();
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
@@ -206,6 +259,12 @@ impl Step {
             bail!(
                 "Sequence {index} must be in one step, with at most {longest} tokens (got {length} rows after {cached})"
             );
+        }
+        if placed == 0 {
+            self.places.extend((cached..cached + length).map(|position| [position as u32; AXES]));
+        } else {
+            let places = w.u32s(length * AXES)?;
+            self.places.extend_from_slice(places.as_chunks::<AXES>().0);
         }
         let block_tables = match decode_tables(w, p, cached, length) {
             Ok(tables) => tables,

@@ -104,6 +104,13 @@ export const LAYERS: readonly Layer[] = [
     why: "the engine's core knows tokenizers, grammars, chats and backends by their interfaces only",
   },
   {
+    files: /^engine\/vision\//,
+    imports: new RegExp(
+      `^(engine/(vision/|gguf/|plan/|pacing/|schedule/images\\.ts$|${INTERFACES})|package\\.ts$)`,
+    ),
+    why: "a tower is a plan of its own, and gives the core rows",
+  },
+  {
     files: /^engine\/answers\//,
     imports: new RegExp(`^engine/(answers/|${INTERFACES})`),
     why: "answers are built from the events that an engine publishes",

@@ -32,6 +32,7 @@ const SHIPPED = [
   "CHANGELOG.md",
   "models/demo.gguf",
   "engine/backend/wasm/compy.wasm",
+  "engine/vision/images.wasm",
 ];
 
 /** The library's entry point, which reports a Node version that is too old. */
@@ -133,7 +134,12 @@ export async function packNpm(
   const json: DenoJson = JSON.parse(await Deno.readTextFile(join(root, "deno.json")));
   const [main, platform] = [join(dist, "npm"), join(dist, "npm-platform")];
   const js = join(main, "js");
-  await bundle(root, ["main.ts", "mod.ts", "engine/backend/webgpu/weights/pack_worker.ts"], js);
+  await bundle(root, [
+    "main.ts",
+    "mod.ts",
+    "engine/backend/webgpu/weights/pack_worker.ts",
+    "engine/vision/image_worker.ts",
+  ], js);
   await writeMainPackage(root, json, await writeDeclarations(root, "mod.ts", js), main);
   await writePlatformPackage(root, libraries, platform);
   return { main: (await pack(main, dist)).path, platform: (await pack(platform, dist)).path, js };

@@ -14,6 +14,7 @@ import { type DeltaShape, deltaState, type HeadShape } from "../../plan/plan.ts"
 import type { Architecture, TensorName } from "../architecture.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { addDraftLayer } from "../parts/draft_layer.ts";
+import { placeImages } from "../parts/images.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
@@ -24,6 +25,7 @@ import type { Rope } from "../parts/rope.ts";
  */
 export const QWEN35: Architecture = {
   drafts: true,
+  images: true,
   build: (b, h, rope) =>
     buildHybrid(b, h, rope, (x, addTo, name) => {
       const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
@@ -49,6 +51,7 @@ export function buildHybrid(
   const eps = h.epsilon;
   leaveOutDrafting(b, h);
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  placeImages(b, x);
   const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;

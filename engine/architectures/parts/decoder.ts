@@ -14,6 +14,7 @@ import type { Traits } from "../traits.ts";
 import { layersBeforeDrafts } from "../left_out.ts";
 import { addDraftLayer, type DraftBlock } from "./draft_layer.ts";
 import { groupedAttention, type GroupedHeads, groupedKeys } from "./grouped_attention.ts";
+import { deepenImages, placeImages } from "./images.ts";
 import type { Rope } from "./rope.ts";
 import type { LayerAttention } from "./windows.ts";
 
@@ -71,6 +72,7 @@ export interface Attention {
  */
 export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): Value {
   let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
+  placeImages(b, x);
   const perLayer = typeof traits.perLayer === "function" ? traits.perLayer() : traits.perLayer;
   const attention = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
@@ -86,6 +88,7 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
         shape,
         (rows, name) => attention.attend(rows, layer, name, perLayer?.[layer] ?? {}),
       );
+      deepenImages(b, x, layer);
     }
   }
   if (b.drafts) addDraftLayer(b, x, h, draftBlock(b, h, traits, attention));

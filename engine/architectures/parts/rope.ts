@@ -34,7 +34,12 @@ export interface AngleOptions {
 
 /** A model's rotary positions, from which layers make their tables. */
 export class Rope {
-  constructor(private readonly h: Hparams, private readonly factors: RopeFactors = {}) {
+  /** `axes`: per pair the axis of an image's position that turns it. */
+  constructor(
+    private readonly h: Hparams,
+    private readonly factors: RopeFactors = {},
+    private readonly axes?: Uint8Array,
+  ) {
     const { long, short } = factors;
     const wanted = h.ropeScaling.type === "longrope";
     if ((long && short) || (!wanted && !long && !short)) return;
@@ -51,6 +56,7 @@ export class Rope {
     const table = (by?: Float32Array) => frequencies(dimensions, base, scaling, factors ? by : undefined);
     return {
       frequencies: table(all ?? short),
+      ...(this.axes && { axes: this.axes }),
       magnitude: scaled ? h.ropeMagnitude * yarnMagnitude(scaling) : 1,
       ...(factors && long && { long: { beyond: h.ropeOriginalContext, frequencies: table(long) } }),
     };

@@ -16,14 +16,15 @@ const NONE = 0xffffffff;
  * order of the requests.
  */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
-  const { pools = [], drafts } = input;
+  const { pools = [], drafts, given = [] } = input;
   const counts = [input.tokens.length, input.sequences.length, input.logits.length];
   w.u32(...counts, drafts ? NONE : pools.length).i32s(input.tokens);
   if (drafts) w.i32s(drafts);
   for (const s of input.sequences) {
     const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
-    w.u32(s.start, s.length, s.cached, read, write, saves.length);
+    w.u32(s.start, s.length, s.cached, read, write, saves.length, s.places ? 1 : 0);
     for (const { after, slot } of saves) w.u32(after, slot);
+    if (s.places) w.i32s(s.places);
     w.u32(0, s.blockTable.length).i32s(s.blockTable);
     for (const { first, blocks } of s.windowTables ?? []) w.u32(first, blocks.length).i32s(blocks);
   }
@@ -35,7 +36,10 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
     w.i32s(r.penaltyTokens).i32s(r.penaltyCounts).i32s(r.biasTokens).f32s(r.biasValues);
     w.i32s(r.probe);
   }
-  w.u32(...pools);
+  w.u32(...pools, given.length);
+  if (given.length > 0) w.room(given.length * (4 + given[0].values.byteLength));
+  for (const { row } of given) w.u32(row);
+  for (const { values } of given) w.f32s(values);
   if (input.sequences.some(({ adapters = [] }) => adapters.length > 0)) {
     for (const { adapters = [] } of input.sequences) {
       w.u32(adapters.length);

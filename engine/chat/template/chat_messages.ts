@@ -34,6 +34,9 @@ export function plainMessage(
   style: CallStyle,
   parts = false,
 ): Record<string, unknown> {
+  if (hasImages(message)) {
+    return { ...message, content: (message.content as { type: string }[]).map(imageOrText) };
+  }
   const plain = withPlainText(message, style);
   if (!parts) return plain;
   const { content } = plain;
@@ -41,6 +44,14 @@ export function plainMessage(
   const given = Array.isArray(message.content) && content === textOf(message.content);
   const texts = given ? (message.content as { text?: string }[]).map(({ text }) => text) : [content];
   return { ...plain, content: texts.map((text) => ({ type: "text", text })) };
+}
+
+function hasImages({ content }: ChatMessage): boolean {
+  return Array.isArray(content) && content.some(({ type }) => type === "image");
+}
+
+function imageOrText(part: { type: string; text?: string }): { type: string; text?: string } {
+  return part.type === "image" ? { type: "image" } : { type: "text", text: textOf([part]) };
 }
 
 function withPlainText(message: ChatMessage, style: CallStyle): Record<string, unknown> {
@@ -147,8 +158,9 @@ function isSystem({ role }: ChatMessage): boolean {
 
 /** Results of calls, and messages with calls, are separate. */
 function joins(a: ChatMessage, b: ChatMessage): boolean {
-  const isPlain = ({ role, tool_calls, written }: ChatMessage) =>
-    role !== "tool" && tool_calls === undefined && written === undefined;
+  const isPlain = (message: ChatMessage) =>
+    message.role !== "tool" && message.tool_calls === undefined && message.written === undefined &&
+    !hasImages(message);
   return (a.role === b.role || isSystem(a) && isSystem(b)) && isPlain(a) && isPlain(b);
 }
 

@@ -1,4 +1,5 @@
-import type { PlanBuilder, RowsOf, Value } from "../builder.ts";
+import type { PlanBuilder, Value } from "../builder.ts";
+import type { RowsOf } from "../tensor_rows.ts";
 import { opKind } from "../op.ts";
 import { adapt } from "./adapters.ts";
 import { floats, forms, groups, integer, optional, product, real, weights } from "../operands.ts";

@@ -26,6 +26,7 @@ import { EXPERT_GLU } from "./expert_glu.ts";
 import { EXPERT_SUM } from "./expert_sum.ts";
 import { GATE } from "./gate.ts";
 import { GATED_CONV } from "./gated_conv.ts";
+import { GIVEN } from "./given.ts";
 import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
 import { HEAD_MATMUL } from "./head_matmul.ts";
@@ -35,6 +36,7 @@ import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
 import { MATCH_RMS } from "./match_rms.ts";
 import { MATMUL } from "./matmul.ts";
+import { MERGE } from "./merge.ts";
 import { POOL } from "./pool.ts";
 import { POST_NORM } from "./post_norm.ts";
 import { QUANTIZE } from "./quantize.ts";
@@ -91,6 +93,8 @@ export const KINDS = [
   HEAD_MATMUL,
   ADAPTERS,
   LOW_RANK,
+  GIVEN,
+  MERGE,
 ] as const;
 
 /** One op of a plan. */

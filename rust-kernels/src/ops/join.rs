@@ -14,18 +14,23 @@ pub struct Join {
 
 impl Decode for Join {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (first, second) = (o.step_float(None)?, o.step_float(None)?);
+        let (first, second) = (o.float(None)?, o.float(None)?);
         let columns = [o.buffer(first)?.columns, o.buffer(second)?.columns];
         // Column counts are 32-bit words, so their sum does not overflow.
-        let out = o.step_float(Some(columns[0] + columns[1]))?;
+        let out = o.float(Some(columns[0] + columns[1]))?;
+        o.same_rows(&[Some(first), Some(second), Some(out)])?;
         Ok(Self { first, second, out, columns })
     }
 }
 
 impl Op for Join {
+    fn is_idle(&self, run: &Run) -> bool {
+        run.rows_of(self.out) == 0
+    }
+
     fn run(&self, run: &Run, work: &Work) {
         let [first, second] = self.columns;
-        for row in work.items(run.tokens()).flatten() {
+        for row in work.items(run.rows_of(self.out)).flatten() {
             let out = run.float(self.out, row);
             // SAFETY: widths were checked at decode.
             unsafe {

@@ -17,6 +17,7 @@ pub mod expert_sum;
 mod experts;
 pub mod gate;
 pub mod gated_conv;
+pub mod given;
 pub mod glu;
 pub mod grouped_norm;
 pub mod head_matmul;
@@ -27,6 +28,7 @@ pub mod low_rank;
 pub mod mamba2;
 pub mod match_rms;
 pub mod matmul;
+pub mod merge;
 pub mod pool;
 pub mod post_norm;
 mod product;
@@ -56,8 +58,13 @@ pub trait Op: Send + Sync {
         0
     }
 
-    /// How the op pools sequences; None for all ops but one.
+    /// How the op pools sequences; None for most ops.
     fn pools(&self) -> Option<Way> {
+        None
+    }
+
+    /// Columns of the rows that steps bring to the op; None for most ops.
+    fn given(&self) -> Option<usize> {
         None
     }
 
@@ -165,4 +172,6 @@ ops! {
     39 => head_matmul::HeadMatMul,
     40 => adapters::Adapters,
     41 => low_rank::LowRank,
+    42 => given::Given,
+    43 => merge::Merge,
 }

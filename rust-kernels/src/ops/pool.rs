@@ -13,6 +13,8 @@ pub enum Way {
     Mean,
     First,
     Last,
+    /// Every so many rows of the step become one.
+    Merged(usize),
 }
 
 pub struct Pool {
@@ -71,6 +73,7 @@ impl Op for Pool {
                 Way::Mean => (start, length),
                 Way::First => (start, 1),
                 Way::Last => (start + length - 1, 1),
+                Way::Merged(_) => unreachable!("decoding knows no such pool"),
             };
             let (x, stride, out) = (run.float(self.x, from), run.stride(self.x), run.float(self.out, item));
             // SAFETY: the rows are the sequence's, the output has a row for it, the scratch holds one row.

@@ -4,6 +4,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::program::{Operands, RopeAngles};
+use crate::step::Place;
 
 pub struct RopeTable {
     out: usize,
@@ -26,19 +27,20 @@ impl Op for RopeTable {
         let table = &run.p.rope[self.table];
         for row in work.items(run.tokens()).flatten() {
             // SAFETY: the buffer's rows hold 2 * frequencies floats; decoding checked it.
-            unsafe { angles(run.step.position_of[row], table, run.float(self.out, row)) }
+            unsafe { angles(run.step.places[row], table, run.float(self.out, row)) }
         }
     }
 }
 
-/// Fills one row of the table: the cosine of every angle, then the sine, both multiplied by the magnitude.
+/// Fills one row of the table: the cosine of every angle, then the sine, both multiplied by the magnitude. A place has a
+/// position on each axis.
 ///
 /// # Safety
 /// `table` holds two floats per pair.
-pub unsafe fn angles(position: usize, RopeAngles { frequencies, magnitude }: &RopeAngles, table: *mut f32) {
+pub unsafe fn angles(place: Place, RopeAngles { frequencies, axes, magnitude }: &RopeAngles, table: *mut f32) {
     let half = frequencies.len();
-    for (i, frequency) in frequencies.iter().enumerate() {
-        let (sin, cos) = (position as f64 * frequency).sin_cos();
+    for (i, (frequency, axis)) in frequencies.iter().zip(axes).enumerate() {
+        let (sin, cos) = (f64::from(place[*axis]) * frequency).sin_cos();
         // SAFETY: i < half.
         unsafe {
             *table.add(i) = (magnitude * cos) as f32;

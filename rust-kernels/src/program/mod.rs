@@ -17,13 +17,13 @@ use crate::error::Result;
 use crate::formats::BLOCK;
 use crate::ops::pool::Way;
 use crate::ops::{self, Op};
-use crate::step::Step;
+use crate::step::{AXES, Step};
 use crate::weights::Weights;
 use crate::words::Words;
 use std::ops::Range;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Maximum rows of a step, which bounds its allocations.
 const MOST_ROWS: usize = 1 << 16;
 /// Maximum KV heads, and their maximum dimension. Products of both and a few words stay below 2^64.
@@ -51,6 +51,8 @@ pub struct Program {
     pub draft: Option<usize>,
     /// How sequences are pooled. None if the plan does not return pooled rows.
     pub pooling: Option<Pooling>,
+    /// Columns of the rows that steps may bring. None if no op reads them.
+    pub given: Option<usize>,
     /// Maximum tokens of a text, if each text must be in one step.
     pub longest_text: Option<usize>,
     /// The buffer of each row's adapters, their number, and how many a sequence can use. None without adapters.
@@ -62,6 +64,8 @@ pub struct Program {
 pub struct RopeAngles {
     /// Angle per position, for each pair.
     pub frequencies: Vec<f64>,
+    /// For each pair, the axis of the position that turns it.
+    pub axes: Vec<usize>,
     /// Factor of cosine and sine.
     pub magnitude: f64,
 }
@@ -69,7 +73,12 @@ pub struct RopeAngles {
 impl RopeAngles {
     fn decode(w: &mut Words) -> Result<Self> {
         let (pairs, magnitude) = (w.size()?, w.f64()?);
-        Ok(Self { frequencies: (0..pairs).map(|_| w.f64()).collect::<Result<_>>()?, magnitude })
+        let frequencies = (0..pairs).map(|_| w.f64()).collect::<Result<_>>()?;
+        let axes = (0..pairs).map(|_| w.size()).collect::<Result<Vec<_>>>()?;
+        if let Some(axis) = axes.iter().find(|axis| **axis >= AXES) {
+            bail!("a pair turns by axis {axis}, which is out of range 0..{AXES}");
+        }
+        Ok(Self { frequencies, axes, magnitude })
     }
 }
 
@@ -111,6 +120,7 @@ impl Program {
             rope,
             draft: None,
             pooling: None,
+            given: None,
             longest_text: None,
             adapters: None,
             buffers: Vec::new(),
@@ -139,6 +149,7 @@ impl Program {
         p.own_rows = own_rows::find(&p);
         p.pooling = p.find_pooling()?;
         p.adapters = p.ops.iter().find_map(|op| op.adapters());
+        p.given = p.find_given()?;
         p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
     }
@@ -154,12 +165,23 @@ impl Program {
         let returns: Vec<_> = self.ops.iter().filter_map(|op| op.returns()).collect();
         match (&ways[..], &returns[..]) {
             ([], []) => Ok(None),
-            (&[way], &[columns]) => Ok(Some(Pooling { way, columns })),
+            (&[way, ref others @ ..], &[columns]) if others.iter().all(|other| *other == way) => {
+                Ok(Some(Pooling { way, columns }))
+            }
             _ => bail!(
-                "A plan may have one op that pools and one that returns its rows (got {} and {} ops)",
+                "A plan may have one way to pool and one op that returns pooled rows (got {} and {} ops)",
                 ways.len(),
                 returns.len()
             ),
+        }
+    }
+
+    fn find_given(&self) -> Result<Option<usize>> {
+        let mut widths = self.ops.iter().filter_map(|op| op.given());
+        let first = widths.next();
+        match widths.find(|width| Some(*width) != first) {
+            Some(width) => bail!("Given rows must have the same columns for all ops (got {first:?} and {width})"),
+            None => Ok(first),
         }
     }
 

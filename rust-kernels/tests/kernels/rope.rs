@@ -13,7 +13,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let half = rotated / 2;
     let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
     let magnitude = random.pick(&[1.0, 1.19, 0.7]);
-    let by_position = RopeAngles { frequencies: frequencies.clone(), magnitude };
+    let by_position = RopeAngles { axes: vec![0; frequencies.len()], frequencies: frequencies.clone(), magnitude };
     let most = random.pick(&[2, 100, 200_000]);
     let position = random.below(most);
     let x: Vec<f32> = (0..head_dim).map(|_| random.unit() * 4.0).collect();
@@ -24,7 +24,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
     // SAFETY: all have the sizes that the ops need.
     unsafe {
-        angles(position, &by_position, table.as_mut_ptr());
+        angles([position as u32; 3], &by_position, table.as_mut_ptr());
         let by = if normed { by.as_ptr() } else { std::ptr::null() };
         k.run(NormAndRotate { x: head.as_mut_ptr(), weight: by, table: table.as_ptr(), shape: &shape });
     }

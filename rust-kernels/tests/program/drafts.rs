@@ -22,12 +22,14 @@ fn step(tokens: &[u32], cached: u32, state: &[u32], pools: bool) -> Vec<u8> {
     let rows = tokens.len() as u32;
     let mut words = vec![rows, 1, if pools { 0 } else { rows }, u32::from(pools)];
     words.extend(tokens);
-    words.extend([0, rows, cached].iter().chain(state).chain(&TABLES));
+    let (slots, saves) = state.split_at(3);
+    words.extend([0, rows, cached].iter().chain(slots).chain(&[0]).chain(saves).chain(&TABLES));
     if pools {
         words.push(0);
     } else {
         words.extend((0..rows).flat_map(|row| [row, 3, ONE, 0, 0, 0, 0, 0, 0, 0, 0]));
     }
+    words.push(0); // no given rows
     bytes(&words)
 }
 
@@ -37,9 +39,10 @@ fn draft(tokens: &[u32], from: &[u32]) -> Vec<u8> {
     let mut words = vec![rows, rows, rows, NONE];
     words.extend(tokens.iter().chain(from));
     for row in 0..rows {
-        words.extend([row, 1, 5, NONE, NONE, 0].iter().chain(&TABLES));
+        words.extend([row, 1, 5, NONE, NONE, 0, 0].iter().chain(&TABLES));
     }
     words.extend((0..rows).flat_map(|row| [row, 3, ONE, 0, 0, 0, 0, 0, 0, 0, 0]));
+    words.push(0);
     bytes(&words)
 }
 

@@ -132,10 +132,17 @@ fn ops_reject_invalid_operands_and_name_them() {
         (|p| p.ops[36][1] = buffer::ROUTER, "Op 36 of the plan: a gate must have 1 or 64 columns (got 4)"),
         (|p| p.ops[37][4] = 61, "Op 37 of the plan: 4 columns from column 61 on do not fit buffer 0 of 64 columns"),
         (
-            |p| p.ops.push(p.ops[28].clone()),
-            "A plan may have one op that pools and one that returns its rows (got 2 and 1 ops)",
+            |p| {
+                let mut other = p.ops[28].clone();
+                other[4] = (other[4] + 1) % 3;
+                p.ops.push(other);
+            },
+            "A plan may have one way to pool and one op that returns pooled rows (got 2 and 1 ops)",
         ),
-        (|p| p.ops.truncate(29), "A plan may have one op that pools and one that returns its rows (got 1 and 0 ops)"),
+        (
+            |p| p.ops.truncate(29),
+            "A plan may have one way to pool and one op that returns pooled rows (got 1 and 0 ops)",
+        ),
         (|p| p.ops[20][2] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][6] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][10] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
@@ -331,7 +338,7 @@ fn step_rejects_block_tables_that_miss_the_window_or_the_last_row() {
     let model = model(Isa::available()[0], 1);
     model.compile(&Plan::whole(0).bytes()).expect("a plan");
     let mut output = vec![0; OUTPUT];
-    // The tables of the second step's first sequence, which has 40 tokens before its row, start at word 12.
+    // The tables of the second step's first sequence, which has 40 tokens before its row, start at word 13.
     let mut refused = |lie: &[(usize, u32)]| {
         let mut step = steps()[1].clone();
         for (word, value) in lie {
@@ -339,9 +346,9 @@ fn step_rejects_block_tables_that_miss_the_window_or_the_last_row() {
         }
         model.step(&step, &mut output).expect_err("a lie").to_string()
     };
-    assert_eq!(refused(&[(12, 2)]), "Sequence 0: group 0 has KV blocks 2..4, but 41 tokens need 1..2");
-    assert_eq!(refused(&[(16, 1)]), "Sequence 0: group 1 has KV blocks 1..4, but 41 tokens need 0..2");
-    assert_eq!(refused(&[(14, 32)]), "Sequence 0: KV block 32 is out of range 0..32");
+    assert_eq!(refused(&[(13, 2)]), "Sequence 0: group 0 has KV blocks 2..4, but 41 tokens need 1..2");
+    assert_eq!(refused(&[(17, 1)]), "Sequence 0: group 1 has KV blocks 1..4, but 41 tokens need 0..2");
+    assert_eq!(refused(&[(15, 32)]), "Sequence 0: KV block 32 is out of range 0..32");
 }
 
 #[test]

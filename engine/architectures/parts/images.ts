@@ -1,0 +1,34 @@
+/** How decoders take images: rows of a vision tower in place of the embeddings of placeholder tokens. */
+import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { addRows, replaceRows } from "../../plan/ops/given.ts";
+
+/** Puts the given rows in place of their tokens' embeddings, where the plan takes images. */
+export function placeImages(b: PlanBuilder, x: Value): void {
+  const width = imageColumns(b, x);
+  if (width > 0) replaceRows(b, x, { width, first: 0 });
+}
+
+/** Adds a given row's part for that layer to the layer's output (deepstack). Source: "Qwen3-VL" (arXiv 2511.21631). */
+export function deepenImages(b: PlanBuilder, x: Value, layer: number): void {
+  const first = (layer + 1) * x.columns;
+  const width = imageColumns(b, x);
+  if (first < width) addRows(b, x, { width, first });
+}
+
+function imageColumns({ images }: PlanBuilder, { columns }: Value): number {
+  return images ? (1 + images.deepstack) * columns : 0;
+}
+
+/**
+ * Returns the axis of each rotated pair. The pairs of height and of width take turns with those of time, from the first
+ * pair on. Source: "Qwen3-VL" (arXiv 2511.21631).
+ */
+export function imageAxes(keys: ArchitectureKeys, pairs: number): Uint8Array {
+  const name = "rope.dimension_sections";
+  const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
+  if (sections.length < 3 || sections.some((n) => !Number.isInteger(n) || n < 0 || n > pairs)) {
+    keys.refuse(name, sections.join(", "), `three sections of at most ${pairs} pairs, to take images`);
+  }
+  return Uint8Array.from({ length: pairs }, (_, i) => i < 3 * sections[i % 3] ? i % 3 : 0);
+}

@@ -1,0 +1,126 @@
+import { basename, dirname, join } from "@std/path";
+import { takesImages } from "../architectures/registry.ts";
+import { EngineError } from "../api/errors.ts";
+import { packedBytes, prepareBackend } from "../backend/choose.ts";
+import { readFloats } from "../gguf/float_tensor.ts";
+import { openGguf } from "../gguf/reader.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { isTowerName } from "../models/folder.ts";
+import type { ImageRows } from "../plan/builder.ts";
+import { Tower, towerSize } from "../vision/tower.ts";
+import { buildTower, positionTensor, readTower, type TowerShape } from "../vision/tower_plan.ts";
+import type { ModelDescription } from "./describe.ts";
+import type { MemoryNeeds } from "./memory_error.ts";
+import type { LoadOptions } from "./options.ts";
+import { memoryOf } from "./size.ts";
+
+/** The token that stands for an image in the templates of Qwen's models. */
+const IMAGE_TOKEN = "<|image_pad|>";
+
+/** A vision tower whose header was read and checked. */
+export interface MeasuredTower {
+  /** The rows that its images give the decoder. */
+  readonly images: ImageRows;
+  readonly memory: MemoryNeeds;
+  load(signal?: AbortSignal): Promise<Tower>;
+}
+
+type TowerOptions = Pick<LoadOptions, "mmproj" | "open" | "backend" | "threads" | "isa" | "warn">;
+
+/**
+ * Reads the header of the model's vision tower: the given file, or one beside the model that fits it. Returns undefined
+ * without a tower. Throws EngineError if the given file does not fit the model, or the backend cannot compute it.
+ */
+export async function measureTower(
+  decoder: ModelDescription,
+  options: TowerOptions,
+): Promise<MeasuredTower | undefined> {
+  const { mmproj, backend, warn } = options;
+  if (mmproj !== undefined) {
+    if (backend !== "cpu") {
+      throw new EngineError("not_supported", ["Images need the native CPU kernels: use ", {
+        backend: "cpu",
+      }]);
+    }
+    const file = await openGguf(mmproj);
+    const shape = readTower(file);
+    const reason = reasonAgainst(shape, decoder);
+    if (reason !== undefined) {
+      throw new EngineError("invalid_request", `Cannot read images with ${mmproj}: ${reason}`);
+    }
+    return await measured(file, shape, decoder, options);
+  }
+  if (backend !== "cpu" || options.open !== undefined || !takesImages(decoder.file)) return undefined;
+  for (const path of towersBeside(decoder.file.path)) {
+    try {
+      const file = await openGguf(path);
+      const shape = readTower(file);
+      const reason = reasonAgainst(shape, decoder);
+      if (reason === undefined) return await measured(file, shape, decoder, options);
+      warn?.(`The model takes no images through ${path}: ${reason}`);
+    } catch (error) {
+      warn?.(`The model takes no images through ${path}: ${error instanceof Error ? error.message : error}`);
+    }
+  }
+  return undefined;
+}
+
+/** Returns the files beside the model that are named as towers, in alphabetical order. */
+function towersBeside(model: string): string[] {
+  const folder = dirname(model);
+  try {
+    const names = process.getBuiltinModule("node:fs").readdirSync(folder);
+    return names.filter((name) => isTowerName(name) && name !== basename(model)).sort()
+      .map((name) => join(folder, name));
+  } catch {
+    return [];
+  }
+}
+
+/** Returns why the tower does not fit the model; undefined if it does. */
+function reasonAgainst(
+  { projection, deepLayers }: TowerShape,
+  decoder: ModelDescription,
+): string | undefined {
+  const { metadata } = decoder.file;
+  const architecture = metadata.getString("general.architecture");
+  if (!takesImages(decoder.file)) return `models of architecture ${architecture} take no images`;
+  const width = metadata.getCount(`${architecture}.embedding_length`);
+  if (width !== projection) return `it returns rows of ${projection} columns, but the model is ${width} wide`;
+  const deep = metadata.getCount(`${architecture}.n_deepstack_layers`, 0);
+  if (deep !== deepLayers.length) {
+    return `it has rows for ${deepLayers.length} deep layers, but the model reads ${deep}`;
+  }
+  if (imageToken(decoder) === undefined) return `the model's vocabulary has no ${IMAGE_TOKEN}`;
+  return undefined;
+}
+
+function imageToken({ tokenizer }: ModelDescription): number | undefined {
+  const tokens = tokenizer.encode(IMAGE_TOKEN, { parseSpecial: true });
+  return tokens.length === 1 && tokenizer.isControl(tokens[0]) ? tokens[0] : undefined;
+}
+
+async function measured(
+  file: GgufFile,
+  shape: TowerShape,
+  decoder: ModelDescription,
+  { threads, isa }: TowerOptions,
+): Promise<MeasuredTower> {
+  const [plan, size, table] = [buildTower(file, shape), towerSize(shape), positionTensor(file, shape)];
+  const bytes = await packedBytes(plan, { isa, backend: "cpu" });
+  return {
+    images: { deepstack: shape.deepLayers.length },
+    memory: { ...memoryOf(plan, size), weights: bytes.reduce((sum, n) => sum + n, table.byteLength) },
+    load: async (signal) => {
+      const progress = () => signal?.throwIfAborted();
+      const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });
+      try {
+        const positions = await readFloats(file, table);
+        return new Tower({ backend, shape, positions, token: imageToken(decoder)! });
+      } catch (error) {
+        backend.close();
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,82 @@
+/** Scales images with bicubic interpolation as Pillow does, which Hugging Face's processors use. */
+
+/** An image of 8-bit red, green and blue values, row by row. */
+export interface Rgb {
+  readonly width: number;
+  readonly height: number;
+  readonly pixels: Uint8Array; // [height, width, 3]
+}
+
+/** Pixels on each side that the cubic kernel covers, when it does not shrink the image. */
+const REACH = 2;
+const SHARPNESS = -0.5;
+
+/** Returns the image in that size. Scales rows first, then columns, and rounds in between. */
+export function resize(
+  image: Rgb,
+  { width, height }: { readonly width: number; readonly height: number },
+): Rgb {
+  const across = image.width === width ? image : scaleRows(image, width);
+  return across.height === height ? across : scaleColumns(across, height);
+}
+
+/** The pixels that make a new one, and their weights. */
+interface Taps {
+  readonly first: number;
+  readonly weights: Float64Array;
+}
+
+function tapsOf(from: number, to: number): Taps[] {
+  const scale = from / to;
+  const stretch = Math.max(1, scale); // a smaller image averages all the pixels that a new one covers
+  const reach = REACH * stretch;
+  return Array.from({ length: to }, (_, i) => {
+    const centre = (i + 0.5) * scale;
+    const first = Math.max(0, Math.floor(centre - reach + 0.5));
+    const end = Math.min(from, Math.floor(centre + reach + 0.5));
+    const weights = Float64Array.from(
+      { length: end - first },
+      (_, k) => cubic((first + k - centre + 0.5) / stretch),
+    );
+    const sum = weights.reduce((a, b) => a + b, 0);
+    return { first, weights: weights.map((weight) => weight / sum) };
+  });
+}
+
+function cubic(distance: number): number {
+  const x = Math.abs(distance);
+  if (x < 1) return ((SHARPNESS + 2) * x - (SHARPNESS + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * SHARPNESS;
+  return 0;
+}
+
+function scaleRows({ width: from, height, pixels }: Rgb, width: number): Rgb {
+  const scaled = new Uint8ClampedArray(3 * width * height);
+  const taps = tapsOf(from, width);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      const { first, weights } = taps[x];
+      for (let channel = 0; channel < 3; channel++) {
+        let sum = 0;
+        let at = 3 * (y * from + first) + channel;
+        for (let k = 0; k < weights.length; k++, at += 3) sum += weights[k] * pixels[at];
+        scaled[3 * (y * width + x) + channel] = Math.floor(sum + 0.5);
+      }
+    }
+  }
+  return { width, height, pixels: new Uint8Array(scaled.buffer) };
+}
+
+function scaleColumns({ width, height: from, pixels }: Rgb, height: number): Rgb {
+  const scaled = new Uint8ClampedArray(3 * width * height);
+  const sums = new Float64Array(3 * width);
+  for (const [y, { first, weights }] of tapsOf(from, height).entries()) {
+    sums.fill(0.5);
+    for (let k = 0; k < weights.length; k++) {
+      const row = pixels.subarray(3 * width * (first + k), 3 * width * (first + k + 1));
+      for (let i = 0; i < row.length; i++) sums[i] += weights[k] * row[i];
+    }
+    for (let i = 0; i < sums.length; i++) scaled[3 * width * y + i] = Math.floor(sums[i]);
+  }
+  return { width, height, pixels: new Uint8Array(scaled.buffer) };
+}

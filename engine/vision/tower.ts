@@ -1,0 +1,172 @@
+import { EngineError } from "../api/errors.ts";
+import type { PromptImage } from "../api/request.ts";
+import type { Backend } from "../backend/backend.ts";
+import { AXES, type GivenRow, KV_BLOCK_TOKENS, type StepInput } from "../backend/backend.ts";
+import { finish, type Paced, withPauses } from "../pacing/pauses.ts";
+import type { ImageReader } from "../schedule/images.ts";
+import { placeOf } from "./patches.ts";
+import { readImage } from "./read_image.ts";
+import { mostPatches, type TowerShape } from "./tower_plan.ts";
+
+/** Maximum bytes of images' rows that are kept for later requests. */
+const MOST_KEPT = 128 * 2 ** 20;
+
+export interface TowerParts {
+  /** Loaded and compiled. The tower closes it. */
+  readonly backend: Backend;
+  readonly shape: TowerShape;
+  /** Learned embeddings of the grid's points. */
+  readonly positions: Float32Array; // [side * side, width]
+  /** The token that stands for an image in a prompt. */
+  readonly token: number;
+}
+
+/** Computes the rows of images that a decoder reads: one image at a time, beside the decoder's steps. */
+export class Tower implements ImageReader {
+  readonly #parts: TowerParts;
+  /** Rows of recent images by their digests, least recently used first. */
+  readonly #kept = new Map<string, Float32Array>();
+  /** Rows that are being computed. */
+  readonly #pending = new Map<string, Promise<Float32Array>>();
+  #keptBytes = 0;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(parts: TowerParts) {
+    this.#parts = parts;
+  }
+
+  get token(): number {
+    return this.#parts.token;
+  }
+
+  async read(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
+    const { merged } = this.#parts.shape;
+    const { patches, digest } = await readImage({ bytes, sizes: this.#parts.shape }, signal);
+    const [rows, columns] = [patches.rows / merged, patches.columns / merged];
+    return { rows, columns, digest, patches: patches.values };
+  }
+
+  async rowsOf(image: PromptImage): Promise<Float32Array> {
+    const { digest } = image;
+    const kept = this.#kept.get(digest);
+    if (kept) {
+      this.#kept.delete(digest);
+      this.#kept.set(digest, kept);
+      return kept;
+    }
+    const pending = this.#pending.get(digest);
+    if (pending) return await pending;
+    const rows = this.#last.then(() => this.#run(image));
+    this.#last = rows.catch(() => {});
+    this.#pending.set(digest, rows);
+    try {
+      this.#keep(digest, await rows);
+    } finally {
+      this.#pending.delete(digest);
+    }
+    return await rows;
+  }
+
+  #keep(digest: string, rows: Float32Array): void {
+    this.#kept.set(digest, rows);
+    this.#keptBytes += rows.byteLength;
+    for (const [oldest, { byteLength }] of this.#kept) {
+      if (this.#keptBytes <= MOST_KEPT) return;
+      this.#kept.delete(oldest);
+      this.#keptBytes -= byteLength;
+    }
+  }
+
+  close(): void {
+    void this.#last.then(() => this.#parts.backend.close());
+  }
+
+  async #run(image: PromptImage): Promise<Float32Array> {
+    const { backend, shape } = this.#parts;
+    const given = await withPauses(() => finish(givenOf(image, this.#parts)));
+    const { pooled } = await backend.step(stepOf(given, image, shape));
+    return await withPauses(() => finish(joined(pooled!)));
+  }
+}
+
+/** Returns the rows as one array. Throws EngineError for a number that is not finite. */
+function* joined(rows: readonly Float32Array[]): Paced<Float32Array> {
+  const all = new Float32Array(rows.length * rows[0].length);
+  for (const [i, row] of rows.entries()) {
+    if (!row.every(Number.isFinite)) {
+      throw new EngineError(
+        "engine_failed",
+        "The vision tower gave no usable rows: its weights may be damaged",
+      );
+    }
+    all.set(row, i * row.length);
+    yield;
+  }
+  return all;
+}
+
+/** Returns a step over the image's patches. */
+function stepOf(given: readonly GivenRow[], { columns }: PromptImage, { merged }: TowerShape): StepInput {
+  const { length } = given;
+  const places = new Uint32Array(length * AXES);
+  for (let i = 0; i < length; i++) {
+    const { row, column } = placeOf(i, columns * merged, merged);
+    places.set([0, row, column], i * AXES);
+  }
+  return {
+    tokens: new Int32Array(length),
+    // No layer has a cache, so all blocks may be the same.
+    sequences: [{
+      start: 0,
+      length,
+      cached: 0,
+      blockTable: new Int32Array(Math.ceil(length / KV_BLOCK_TOKENS)),
+      places,
+    }],
+    logits: [],
+    pools: new Array(length / merged ** 2).fill(0),
+    given,
+  };
+}
+
+/** Returns each patch's pixels, and its position embedding between those of the nearest points of the grid. */
+function* givenOf(
+  { rows, columns, patches }: PromptImage,
+  { shape: { width, side, patch, merged }, positions }: TowerParts,
+): Paced<GivenRow[]> {
+  const pixels = 3 * patch ** 2;
+  const [down, across] = [pointsOf(rows * merged, side), pointsOf(columns * merged, side)];
+  const given: GivenRow[] = [];
+  for (let index = 0; index < down.length * across.length; index++) {
+    const values = new Float32Array(pixels + width);
+    values.set(patches.subarray(index * pixels, (index + 1) * pixels));
+    const { row, column } = placeOf(index, across.length, merged);
+    for (const y of down[row]) {
+      for (const x of across[column]) {
+        const [weight, from] = [y.weight * x.weight, (y.point * side + x.point) * width];
+        if (weight === 0) continue;
+        for (let i = 0; i < width; i++) values[pixels + i] += weight * positions[from + i];
+      }
+    }
+    given.push({ row: index, values });
+    if (index % 16 === 15) yield;
+  }
+  return given;
+}
+
+/** Returns for each of `count` places between the ends of the grid the two nearest points, and their weights. */
+function pointsOf(count: number, side: number): { point: number; weight: number }[][] {
+  return Array.from({ length: count }, (_, i) => {
+    const at = count === 1 ? 0 : i * (side - 1) / (count - 1);
+    const point = Math.floor(at);
+    return [
+      { point, weight: 1 - (at - point) },
+      { point: Math.min(point + 1, side - 1), weight: at - point },
+    ];
+  });
+}
+
+/** The sizes that the tower's plan is compiled for. */
+export function towerSize(shape: TowerShape) {
+  return { kvBlocks: 1, maxRows: mostPatches(shape), maxLogitRows: 1 };
+}

@@ -1,0 +1,104 @@
+//! Decodes PNG, JPEG and WebP images. engine/vision/image_worker.ts calls it, in an instance for each image.
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
+use std::io::Cursor;
+
+/// Maximum bytes that a decoder may allocate beside the image.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// The numbers of what can be wrong.
+#[repr(u32)]
+#[derive(Clone, Copy)]
+enum Status {
+    Decoded,
+    /// Neither PNG, JPEG nor WebP.
+    Unknown,
+    TooLarge,
+    Broken,
+}
+
+/// An image of 8-bit red, green and blue values. Without pixels, only its size or nothing is known.
+#[repr(C)]
+pub struct Decoded {
+    status: u32,
+    width: u32,
+    height: u32,
+    pixels: *const u8,
+}
+
+/// Allocates memory for an encoded image. It is never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn allocate(bytes: usize) -> *mut u8 {
+    Vec::leak(vec![0; bytes]).as_mut_ptr()
+}
+
+/// Decodes an image of at most `most` pixels, turned as its EXIF orientation says, on a white ground.
+///
+/// # Safety
+/// `bytes` holds `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn decode(bytes: *const u8, length: usize, most: u32) -> *const Decoded {
+    // SAFETY: guaranteed by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    let mut size = (0, 0);
+    let (status, pixels) = match read(bytes, u64::from(most), &mut size) {
+        Ok(pixels) => (Status::Decoded, Vec::leak(pixels).as_ptr()),
+        Err(status) => (status, std::ptr::null()),
+    };
+    Box::leak(Box::new(Decoded { status: status as u32, width: size.0, height: size.1, pixels }))
+}
+
+fn read(bytes: &[u8], most: u64, size: &mut (u32, u32)) -> Result<Vec<u8>, Status> {
+    let format = match image::guess_format(bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) => format,
+        _ => return Err(Status::Unknown),
+    };
+    if format == ImageFormat::Jpeg && !has_end(bytes) {
+        return Err(Status::Broken);
+    }
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(MOST_BYTES);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(|error| status_of(&error))?;
+    *size = decoder.dimensions();
+    if u64::from(size.0) * u64::from(size.1) > most {
+        return Err(Status::TooLarge);
+    }
+    let image = decoder
+        .orientation()
+        .and_then(|orientation| {
+            let mut image = DynamicImage::from_decoder(decoder)?;
+            image.apply_orientation(orientation);
+            Ok(image)
+        })
+        .map_err(|error| status_of(&error))?;
+    *size = (image.width(), image.height());
+    Ok(on_white(image))
+}
+
+fn status_of(error: &ImageError) -> Status {
+    if matches!(error, ImageError::Limits(_)) { Status::TooLarge } else { Status::Broken }
+}
+
+/// Decoders fill the rest of a JPEG file that ends early with grey. So its last scan must have an end.
+fn has_end(bytes: &[u8]) -> bool {
+    let marker = |code: u8| bytes.array_windows().rposition(|pair| *pair == [0xff, code]);
+    matches!((marker(0xda), marker(0xd9)), (Some(scan), Some(end)) if scan < end)
+}
+
+fn on_white(image: DynamicImage) -> Vec<u8> {
+    if !image.color().has_alpha() {
+        return image.into_rgb8().into_raw();
+    }
+    let mixed = |value: u8, alpha: u8| {
+        ((u32::from(value) * u32::from(alpha) + 255 * (255 - u32::from(alpha)) + 127) / 255) as u8
+    };
+    image
+        .into_rgba8()
+        .pixels()
+        .flat_map(|pixel| {
+            let [red, green, blue, alpha] = pixel.0;
+            [red, green, blue].map(|value| mixed(value, alpha))
+        })
+        .collect()
+}
