@@ -1,4 +1,6 @@
-/** What the routes, the jobs and the library see of the engine. Files of the engine import where a name is defined. */
+/**
+ * The engine's exports for routes, jobs and the library. Files of the engine import names from where they are defined.
+ */
 export * from "./api/engine.ts";
 export * from "./api/errors.ts";
 export * from "./api/events.ts";

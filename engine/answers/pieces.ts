@@ -14,7 +14,7 @@ export interface ScoredToken {
 
 export type Timings = Extract<TokenEvent, { type: "finish" }>["timings"];
 
-/** How much of the prompt is processed. */
+/** The part of a prompt that is already processed. */
 export type PromptProgress = Omit<Extract<TokenEvent, { type: "progress" }>, "type">;
 
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
@@ -26,7 +26,7 @@ export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 export type Piece =
   | { type: "progress"; index: number; progress: PromptProgress }
   | { type: "prompt"; index: number; tokens: PromptTokens }
-  /** `tokens`: the tokens of a content part, if log-probabilities were asked for. */
+  /** `tokens`: the tokens of a content part, if the request asked for log-probabilities. */
   | { type: "part"; index: number; part: ChatPart; tokens: ScoredToken[] }
   | {
     type: "finish";
@@ -38,7 +38,7 @@ export type Piece =
     timings: Timings;
   };
 
-/** Returns the text of a part of an answer. A call has none. */
+/** Returns the text of an answer's part; empty for a tool call. */
 export function textOf({ part }: Extract<Piece, { type: "part" }>): string {
   return part.type === "call" ? "" : part.text;
 }
@@ -51,18 +51,18 @@ export function characters(text: string): number {
 }
 
 /**
- * Converts the engine's events of one answer into pieces. Without a chat reader, all text is content. Tokens wait until
- * their text is published. Tokens that only form a stop text or the answer's end are dropped, so that log-probabilities
- * cover exactly the text.
+ * Converts the engine's events of one answer into pieces. Without a chat reader, all text is content. The reader holds
+ * tokens back until it publishes their text. It drops tokens that only form a stop text or the answer's end , so that
+ * log-probabilities cover exactly the text.
  */
 export class PieceReader {
-  /** Set if log-probabilities were asked for: tracks where each token's text begins. */
+  /** Tracks where each token's text begins; undefined if the request did not ask for log-probabilities. */
   #decoder: StreamDecoder | undefined;
   #decoded = 0;
   #sent = 0;
   #waiting: ScoredToken[] = [];
   readonly #content = new ContentTokens();
-  /** The arguments of each call so far. */
+  /** The arguments of each tool call so far, as text. */
   readonly #arguments: string[] = [];
 
   constructor(
@@ -74,7 +74,10 @@ export class PieceReader {
     if (withLogprobs) this.#decoder = this.#newDecoder();
   }
 
-  /** Throws EngineError constraint_failed if the answer ends with an incomplete call. */
+  /**
+   * Returns the pieces of one event. Throws EngineError constraint_failed if the answer ends with an incomplete tool
+   * call.
+   */
   *read(event: TokenEvent): Generator<Piece> {
     const { index } = this;
     switch (event.type) {
@@ -115,7 +118,9 @@ export class PieceReader {
     yield { type: "finish", index: this.index, reason, stop, usage, timings };
   }
 
-  /** Drops waiting tokens: the engine has published all text before a marker, even an incomplete last character. */
+  /**
+   * Drops waiting tokens at a marker: the engine has published all text before it, even an incomplete last character.
+   */
   *#marker(token: number): Generator<Piece> {
     this.#waiting = [];
     if (this.#decoder) {
@@ -173,7 +178,7 @@ function checkArguments(text: string, call: number): void {
   }
 }
 
-/** Returns the text split into its tokens, if they are known. `start`: the answer's characters before the text. */
+/** Returns a text split into its tokens, if they are known. `start`: the answer's characters before the text. */
 function slices(
   text: string,
   tokens: readonly ScoredToken[],
@@ -187,9 +192,9 @@ function slices(
   return head.text === "" ? slices : [head, ...slices];
 }
 
-/** Finds the tokens of an answer's content among those of thinking, marks and calls. */
+/** Finds which of an answer's tokens form its content, and not thinking, marks or tool calls. */
 class ContentTokens {
-  /** Text that is not yet known to be content, and its tokens with their offsets in it (UTF-16 units). */
+  /** Text that may turn out to be content, and its tokens with their offsets in the text (UTF-16 units). */
   #text = "";
   #tokens: { token: ScoredToken; start: number }[] = [];
 

@@ -1,6 +1,9 @@
 import { EngineError } from "../api/errors.ts";
 
-/** Returns each text's tokens. Length errors get the text's number; for other errors, `encode` must name the text. */
+/**
+ * Returns each text's tokens. An error about length gets the number of the text that is too long; for other errors,
+ * `encode` must name the text.
+ */
 export function encodeAll<T>(
   texts: readonly T[],
   encode: (text: T, index: number) => readonly number[],
@@ -14,10 +17,7 @@ export function encodeAll<T>(
   });
 }
 
-/**
- * Returns the error for a text that is far too long. It names the text and, unlike a prompt's error, mentions no
- * answer.
- */
+/** Returns the error for an input text that is far too long. The error names the text and mentions no answer. */
 function asText(error: unknown, which: string): unknown {
   if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
   const { n_prompt_tokens: atLeast, n_ctx: most } = error.details;
@@ -34,7 +34,10 @@ export function normalized(row: Float32Array, dimensions = row.length): Float32A
   return part.map((x) => x * scale);
 }
 
-/** Returns a document's relevance from 0 to 1: the probability of the first of several labels, or of the only label. */
+/**
+ * Returns a document's relevance from 0 to 1: the softmax probability of the first label, or the sigmoid of the only
+ * one.
+ */
 export function relevance(logits: Float32Array): number {
   if (logits.length === 1) return 1 / (1 + Math.exp(-logits[0]));
   const most = logits.reduce((a, b) => Math.max(a, b));

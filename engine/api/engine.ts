@@ -17,17 +17,15 @@ export const ENGINE_STATES = ["loading", "ready", "draining", "failed"] as const
 export type EngineState = typeof ENGINE_STATES[number];
 
 export interface ModelInfo {
-  /** The name that requests use: the file's base name without `.gguf`. */
+  /** The model name that requests use: the file's base name without `.gguf`. */
   readonly id: string;
   readonly path: string;
   readonly architecture: string;
   /** Maximum tokens of one sequence (prompt and answer). */
   readonly contextLength: number;
-  /** Maximum tokens of one sequence that the model was made for. */
+  /** Maximum tokens of one sequence that the model was trained for. */
   readonly trainedContext?: number;
-  /**
-   * The context length in a batch's identity; by default `contextLength`. This length does not depend on free memory.
-   */
+  /** The context length in a batch's identity, independent of free memory; by default `contextLength`. */
   readonly identityContext?: number;
   readonly vocabSize: number;
   /** When the model was loaded, in Unix seconds. */
@@ -58,7 +56,7 @@ export interface AdapterInfo {
 /** Describes the row that a text is pooled to. */
 export interface PooledInfo {
   readonly kind: PoolingKind;
-  /** Whether the model is an encoder: it only pools texts, and reads each one whole in one step, in both directions. */
+  /** Whether the model is an encoder: it only pools texts. It reads each whole text in one step, in both directions. */
   readonly encoder?: boolean;
   /** Floats per row: for a ranking model ("rank") one logit per label, otherwise the model's width. */
   readonly size: number;
@@ -70,29 +68,29 @@ export interface EngineStats {
   /** Blocks that sequences hold, without unused cached prefixes. */
   readonly kvBlocksUsed: number;
   readonly kvBlocksTotal: number;
-  /** Number of times that a running sequence was preempted, to be computed again later. */
+  /** Number of preemptions: times that a running sequence lost its KV cache and was computed again later. */
   readonly preemptions: number;
   readonly promptTokens: number;
   readonly generatedTokens: number;
-  /** Generated tokens that were forced: no other token could follow. */
+  /** Number of generated tokens that a constraint forced, because no other token could follow. */
   readonly forcedTokens: number;
-  /** Draft tokens that were computed, and how many of them were correct. */
+  /** Number of draft tokens that were computed, and of those that were correct. */
   readonly draftedTokens: number;
   readonly acceptedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
-  /** Tokens that were computed, including those of prompts. */
+  /** Number of tokens that were computed, including prompt tokens. */
   readonly rows: number;
   /**
-   * Number of steps by their rows. Entry i counts the steps of at most 2^i rows that no earlier entry counts. The
-   * last entry counts all larger steps.
+   * Number of steps by row count. Entry i counts steps of at most 2^i rows, without those of earlier entries. The last
+   * entry also counts all larger steps.
    */
   readonly stepRows: readonly number[];
-  /** Backend calls; fewer than steps if a call computes several steps. */
+  /** Number of backend calls. A call may compute several steps. */
   readonly submits: number;
   /** Number of times that the compute device was lost. */
   readonly deviceLosses: number;
-  /** Keywords in tools' schemas that are not enforced, counted once per schema. */
+  /** Keywords in tools' JSON schemas that are not enforced, counted once per schema. */
   readonly loosenedKeywords: number;
   /** Statistics of the prompt cache on disk, if the engine has one. */
   readonly disk?: DiskStats;
@@ -100,24 +98,24 @@ export interface EngineStats {
 
 /** Figures of prompts that are stored on a disk. */
 export interface DiskStats {
-  /** Requests that read part of their prompt from the disk, the tokens they read, and the bytes. */
+  /** Requests that read part of their prompt from the disk, the number of those tokens, and their bytes. */
   readonly hits: number;
   readonly tokens: number;
   readonly readBytes: number;
-  /** KV blocks and states that were written, and their bytes. */
+  /** KV blocks and recurrent states that were written to the disk, and their bytes. */
   readonly writes: number;
   readonly writtenBytes: number;
-  /** Current and maximum bytes on the disk, for all models that share it. */
+  /** Current and maximum bytes of the prompt cache on disk, for all models that share it. */
   readonly bytes: number;
   readonly limit: number;
 }
 
 /** The figures of a running sequence. */
 export interface RunningSequence {
-  /** Sequence number of the request in this engine. */
+  /** The engine's sequential number for the request. */
   readonly id: number;
   readonly promptTokens: number;
-  /** Tokens of prompt and answer in the KV cache; after a preemption, those computed again so far. */
+  /** Tokens of prompt and answer in the KV cache; after a preemption, tokens computed again so far. */
   readonly cachedTokens: number;
   readonly generatedTokens: number;
   /** Maximum tokens of the answer. */
@@ -129,12 +127,12 @@ export interface Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
-  /** Converts conversations into requests, and answers into parts of messages. */
+  /** Converts conversations into requests, and answers into message parts. */
   readonly chatForm: ChatForm;
   readonly state: EngineState;
   /** The error that the engine failed with; undefined unless it failed. */
   readonly failure: EngineError | undefined;
-  /** Calls the listener after each change of `state`, until the returned function is called. */
+  /** Calls `listener` after each change of `state`. The returned function ends the calls. */
   onState(listener: (state: EngineState) => void): () => void;
   /**
    * Returns the prompt tokens of a text that the model continues: BOS first if the file asks for it, control tokens
@@ -142,19 +140,18 @@ export interface Engine {
    */
   encodePrompt(text: string): number[];
   /**
-   * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its
-   * control tokens. Throws an error named ChatTemplateError with the template's reason; otherwise throws as
-   * encodePrompt does.
+   * Returns the prompt tokens of a conversation, rendered by the model's template, with control tokens recognized.
+   * Throws an error named ChatTemplateError with the template's reason, and the errors of encodePrompt.
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
-   * Returns the prompt tokens with which a ranking model judges a document: by the file's template for it, or else
-   * query and document separated by end tokens. Only the template can add control tokens. Throws as encodePrompt.
+   * Returns the prompt tokens with which a ranking model judges a document. Without a template in the file, end tokens
+   * separate query and document. Only the template can add control tokens. Throws as encodePrompt.
    */
   encodePair(query: string, document: string): number[];
   /**
-   * Compiles a constraint before the requests that use it. The requests' tenant and priority decide when it is
-   * compiled. Throws EngineError invalid_constraint if no answer can match it.
+   * Compiles a constraint before the requests that use it, in the order of their tenant and priority. Throws
+   * EngineError invalid_constraint if no answer can match it.
    */
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
   /**
@@ -177,9 +174,12 @@ export interface Engine {
    */
   embed(request: EmbedRequest): Promise<EmbedResult>;
   stats(): EngineStats;
-  /** Returns one place per sequence that can run; running sequences come first. */
+  /** Returns one place per sequence that can run; running sequences come first, and free places are undefined. */
   slots(): readonly (RunningSequence | undefined)[];
-  /** Refuses new requests. Resolves when all others have ended, or after `graceMs`, when the rest is cancelled. */
+  /**
+   * Refuses new requests. Resolves when all accepted requests have ended; after `graceMs` it cancels the remaining
+   * ones.
+   */
   drain(graceMs: number): Promise<void>;
   close(): Promise<void>;
 }

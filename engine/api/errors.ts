@@ -1,6 +1,6 @@
 /**
- * Settings by the names of the library's options, with the values to give them. A setting whose value is undefined is
- * only named; null turns it off.
+ * Settings under their option names in the library, with values to propose. Undefined: the message only names the
+ * setting. Null: it proposes to turn the setting off.
  */
 export interface Settings {
   readonly ctx?: number;
@@ -14,16 +14,16 @@ export interface Settings {
   readonly draft?: string;
   readonly lora?: string;
   readonly promptCache?: string;
-  /** Bytes that all models of a server may take together. */
+  /** Bytes that all models of a server may occupy together. */
   readonly memoryBytes?: number;
   /** Format that a checkpoint's matrices are converted to. */
   readonly quantize?: string;
   /** Folder of the native libraries. */
   readonly library?: string;
-  /** A batch's output file, and other names of its models. */
+  /** A batch's output file, and the alternative names of its models. */
   readonly output?: string;
   readonly aliases?: string;
-  /** Prompt, input and output of a table's job. */
+  /** Prompt, input and output of a table job. */
   readonly prompt?: string;
   readonly system?: string;
   readonly schema?: string;
@@ -34,7 +34,7 @@ export interface Settings {
   readonly outputFormat?: string;
   readonly separator?: string;
   readonly prefix?: string;
-  /** A server's folder of files and batches, its limits, and the clients that it answers. */
+  /** A server's folder of files and batches, its limits, and the client addresses it accepts. */
   readonly data?: string | null;
   readonly maxStorageBytes?: number;
   readonly maxUploadBytes?: number;
@@ -46,16 +46,19 @@ export interface Settings {
   readonly allowPull?: boolean;
 }
 
-/** A message whose settings are data. Each edge words them: as flags, as options, or for HTTP clients. */
+/**
+ * A message whose settings are data. The command line words them as flags, the library as options, and the server for
+ * HTTP.
+ */
 export type Wording = readonly (string | Settings)[];
 
-/** Returns the words for settings that are given together. */
+/** Returns the words for settings that a message mentions together. */
 export type Words = (settings: Settings) => string;
 
-/** Words settings as options of the library, for example `parallel: 1, backend: "cpu"`. */
+/** Words settings as library options, for example `parallel: 1, backend: "cpu"`. */
 const asOptions: Words = (settings) =>
   Object.entries(settings).map(([name, value]) => {
-    if (name === "library") return "COMPY_LIBRARY"; // no option of the library
+    if (name === "library") return "COMPY_LIBRARY"; // an environment variable, not a library option
     if (value === null) return `leave out ${name}`;
     return value === undefined ? name : `${name}: ${JSON.stringify(value)}`;
   }).join(", ");
@@ -64,7 +67,7 @@ export function render(wording: Wording, words: Words = asOptions): string {
   return wording.map((part) => typeof part === "string" ? part : words(part)).join("");
 }
 
-/** An error whose message may name settings. `message` words them as options of the library. */
+/** An error whose message may name settings. `message` names them as library options. */
 export class WordedError extends Error {
   readonly #wording: Wording;
 
@@ -79,7 +82,9 @@ export class WordedError extends Error {
   }
 }
 
-/** Returns the message with its settings. It finds them in the cause of an error that repeats its cause's message. */
+/**
+ * Returns an error's message with its settings as data. If the error repeats its cause's message, returns the cause's.
+ */
 export function wordingOf(error: unknown): Wording {
   if (!(error instanceof Error)) return [String(error)];
   const { message, cause } = error;
@@ -89,13 +94,13 @@ export function wordingOf(error: unknown): Wording {
   return message.endsWith(end) ? [message.slice(0, message.length - end.length), ...known] : [message];
 }
 
-/** Returns the error's message with its settings in these words; by default as options of the library. */
+/** Returns an error's message with its settings in the given words; by default as library options. */
 export function worded(error: unknown, words?: Words): string {
   return render(wordingOf(error), words);
 }
 
 /**
- * Why the engine refuses a request, or failed in it. A server's refusals have these codes too.
+ * Reasons why a request is refused or fails. A server's error responses use the same codes.
  *
  * ```ts
  * import { type EngineErrorCode } from "compy";
@@ -109,7 +114,7 @@ export type EngineErrorCode =
   | "context_length_exceeded"
   /** An option or argument is wrong; the message names it. */
   | "invalid_request"
-  /** The model or its backend does not support the request. */
+  /** The model or its backend does not support a feature that the request uses. */
   | "not_supported"
   /** The constraint is malformed, unsupported or over a limit. Nothing was computed. */
   | "invalid_constraint"
@@ -121,13 +126,13 @@ export type EngineErrorCode =
   | "queue_full"
   /** The model is closed. */
   | "engine_closed"
-  /** The engine is being loaded, or has stopped. */
+  /** The engine is still loading, or has stopped. */
   | "engine_unavailable"
-  /** The compute device is gone, most likely not because of this request. The model is being loaded again. */
+  /** The compute device was lost, most likely not because of this request. The model is being reloaded. */
   | "device_lost"
   | "engine_failed";
 
-/** A request that the engine refuses, or that failed in it. `details` are added to the API's error body. */
+/** A request that the engine refused, or that failed. The API's error body contains `details`. */
 export class EngineError extends WordedError {
   override name = "EngineError";
   constructor(

@@ -8,11 +8,11 @@ export interface Usage {
   readonly completionTokens: number;
   /** Number of prompt tokens found in the KV cache. */
   readonly cachedTokens: number;
-  /** Only for batch requests with `maxTokens` 0, if prompts are stored on a disk. */
+  /** Set for batch requests with `maxTokens` 0, if prompts are stored on a disk. */
   readonly stored?: StoredPrompt;
-  /** Only for requests with `thinking`: completion tokens inside thinking, without its marks. */
+  /** Completion tokens inside thinking, without its marks; only for requests with `thinking`. */
   readonly thinkingTokens?: number;
-  /** Only for requests with drafts: counts of correct and wrong draft tokens. */
+  /** Counts of correct and wrong draft tokens; only for requests that used drafts. */
   readonly drafts?: DraftCounts;
 }
 
@@ -24,7 +24,7 @@ export interface DraftCounts {
 
 /** A prompt that is stored durably on the disk. */
 export interface StoredPrompt {
-  /** Number of its tokens that a later request with this prefix need not compute. */
+  /** Number of prompt tokens that a later request with this prefix need not compute. */
   readonly tokens: number;
   /** Identifies the model and its computation: engines with equal ids find each other's prompts. */
   readonly cache: string;
@@ -33,8 +33,8 @@ export interface StoredPrompt {
 export type FinishReason = "stop" | "length" | "cancelled";
 
 /**
- * An event of a request. They come in this order: progress (of a long prompt, or of one whose beginning was
- * in the KV cache), the prompt's own log-probabilities if requested, tokens, and exactly one finish.
+ * An event of a request. The order is: progress, log-probabilities of the prompt if requested, tokens, exactly one
+ * finish. Progress events come for a long prompt, or if the KV cache had its beginning.
  */
 export type TokenEvent =
   | { type: "progress"; processed: number; total: number; cached: number; timeMs: number }
@@ -42,21 +42,21 @@ export type TokenEvent =
   | {
     type: "token";
     token: number;
-    /** Text that is now certain; empty while bytes or a possible stop string are held back. */
+    /** Text that is now final; empty while the engine holds back bytes or a possible stop text. */
     text: string;
     logprob?: number;
     top?: TokenLogprob[];
     /** The token is one of the request's markers, so its text is empty. */
     marker?: true;
   }
-  /** Text that was held back before a marker, which comes next. A stop text never spans the marker. */
+  /** Text that was held back before a marker; the marker's event follows. A stop text never spans a marker. */
   | { type: "text"; text: string }
   | {
     type: "finish";
     reason: FinishReason;
-    /** The stop text that ended the answer. The constraint may still be incomplete (`length`). */
+    /** The stop text that ended the answer. The answer may not complete its constraint then (`length`). */
     stop?: string;
-    /** Text that was still held back. */
+    /** Text that was held back until the answer ended. */
     text: string;
     usage: Usage;
     timings: { queueMs: number; prefillMs: number; decodeMs: number };

@@ -8,11 +8,11 @@ export interface Sender {
   /** Interactive requests precede batch requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";
   /**
-   * Names the tenant that sends the request. KV prefixes are shared only between requests with equal salt, and tenants
-   * share the engine by their weights.
+   * Names the request's tenant. KV prefixes are shared only between requests with equal salt, and tenants share the
+   * engine's time by their weights.
    */
   readonly cacheSalt?: string;
-  /** The tenant's share of the engine relative to others'. Default 1. */
+  /** The tenant's share of the engine's time relative to other tenants'. Default 1. */
   readonly weight?: number;
 }
 
@@ -32,18 +32,18 @@ export interface GenerateRequest extends Sender {
   /** The images that the prompt has a token for, in order. `Engine.readImage` reads them. */
   readonly images?: readonly PromptImage[];
   /**
-   * Maximum tokens to generate; by default as many as fit the context. 0 only prefills the prompt. For a batch
-   * request, the prompt is then on the disk when the request ends, if prompts are stored there.
+   * Maximum tokens to generate; by default, until the context is full. 0 only prefills the prompt. A batch request with
+   * 0 ends when its prompt is on the disk, if prompts are stored there.
    */
   readonly maxTokens?: number;
   readonly sampling?: Partial<SamplingParams>;
-  /** Texts that end the generation. Stop texts are not part of the output. */
+  /** Texts that end the generation. The output does not contain them. */
   readonly stop?: readonly string[];
-  /** Continue past end-of-generation tokens (for benchmarks); with a constraint, while it allows other tokens. */
+  /** Continues past end-of-generation tokens (for benchmarks). With a constraint, only while it allows other tokens. */
   readonly ignoreEos?: boolean;
-  /** The form of the whole answer, from its first token on. */
+  /** The form of the whole answer, beginning with its first token. */
   readonly constraint?: Constraint;
-  /** Special tokens: each comes as its own event instead of text. */
+  /** Special tokens that come as separate events instead of text. */
   readonly markers?: ReadonlySet<number>;
   /** How the answer's thinking is marked and how long it may be. Stop texts do not apply inside thinking. */
   readonly thinking?: ThinkingBounds;
@@ -51,7 +51,7 @@ export interface GenerateRequest extends Sender {
   readonly adapters?: readonly UsedAdapter[];
   /** Report each token's log-probability and this many alternatives (0 to 20). */
   readonly logprobs?: number;
-  /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
+  /** Report the log-probabilities of the prompt's tokens too (`echo` with `logprobs`). */
   readonly promptLogprobs?: boolean;
   readonly signal?: AbortSignal;
 }
@@ -77,8 +77,10 @@ export interface EmbedRequest extends Sender {
 }
 
 export interface EmbedResult {
-  /** In input order: `ModelInfo.pooled.size` floats each, as the model computes them (not normalized). */
+  /**
+   * One row per input text, in input order: `ModelInfo.pooled.size` floats as the model computes them (not normalized).
+   */
   readonly rows: readonly Float32Array[];
-  /** Summed over all texts. */
+  /** Token counts, summed over all input texts. */
   readonly usage: Pick<Usage, "promptTokens" | "cachedTokens">;
 }

@@ -10,75 +10,78 @@
  * ```
  */
 export interface SamplingParams {
-  /** 0 is greedy: the most probable token. */
+  /** Sampling temperature; 0 is greedy: the most probable token. */
   temperature: number;
-  /** Keeps this many of the most probable tokens; 0 is off. */
+  /** Keeps only this number of the most probable tokens; 0 is off. */
   topK: number;
-  /** Keeps the fewest of the most probable tokens that reach this share of the probability; 1 is off. */
+  /** Keeps the smallest set of most probable tokens whose probabilities sum to at least this share; 1 is off. */
   topP: number;
-  /** Keeps tokens with at least this share of the most probable token's probability; 0 is off. */
+  /** Keeps tokens with at least this share of the most probable token's probability; 0 is off (min-p). */
   minP: number;
   /** Keeps the tokens whose surprise is nearest to the entropy, up to this share of the probability; 1 is off. */
   typicalP: number;
-  /** Keeps logits at most this many standard deviations (of all raw logits) below the best; 0 is off. */
+  /** Keeps tokens whose logit is at most this many standard deviations of all raw logits below the best; 0 is off. */
   topNSigma: number;
-  /** Probability of removing all tokens of at least `xtcThreshold` except the least probable one; 0 is off. */
+  /** Probability of XTC: it removes all tokens of at least `xtcThreshold` except the least probable one; 0 is off. */
   xtcProbability: number;
-  /** See xtcProbability; more than 0.5 is off. */
+  /** Minimum probability of the tokens that XTC removes (see `xtcProbability`); more than 0.5 is off. */
   xtcThreshold: number;
   /** Scale of the penalty on a token that would extend a repetition (dry.ts); 0 is off. */
   dryMultiplier: number;
-  /** Factor by which the penalty grows per repeated token. */
+  /** Factor by which the DRY penalty grows per repeated token. */
   dryBase: number;
-  /** Repetitions of up to this many tokens are not penalized. */
+  /** DRY does not penalize repetitions of up to this number of tokens. */
   dryAllowedLength: number;
-  /** Number of last tokens that are searched for repetitions; -1 means all. */
+  /** Number of last tokens that DRY searches for repetitions; -1 means all. */
   dryLastN: number;
-  /** Texts at which DRY stops matching a repetition. */
+  /** Texts at which DRY stops matching a repetition ("sequence breakers"). */
   dryBreakers: readonly string[];
-  /** Logits of tokens that the prompt or answer contains are divided by this, or multiplied if negative; 1 is off. */
+  /** Divides positive logits of tokens in the prompt or answer, and multiplies negative ones; 1 is off. */
   repetitionPenalty: number;
-  /** Subtracted from the logits of tokens that the answer already contains. */
+  /** Presence penalty: subtracted from the logit of each token that the answer already contains. */
   presencePenalty: number;
-  /** Subtracted from a token's logit once per occurrence in the answer. */
+  /** Frequency penalty: subtracted from a token's logit once per occurrence in the answer. */
   frequencyPenalty: number;
-  /** Added to the logits of these tokens. */
+  /** Logit biases by token id: each is added to its token's logit. */
   logitBias: ReadonlyMap<number, number>;
   /** The same seed draws the same tokens. Without a seed, they differ each time. */
   seed: number | undefined;
 }
 
-/** Describes one sampling setting, for everything that reads, checks, shows or documents it. */
+/** Describes one sampling setting, for all code that reads, checks, shows or documents it. */
 export interface SamplingSetting<Value = unknown> {
-  /** A number, a whole number, an array of texts, or a map of token ids to numbers. */
+  /** Type of a setting's value: a number, a whole number, an array of texts, or a map of token ids to numbers. */
   readonly kind: "number" | "whole" | "texts" | "biases";
   readonly default: Value;
-  /** The value that switches it off. */
+  /** The value that switches the sampling setting off. */
   readonly off?: number;
-  /** Range that the engine accepts; any finite number without bounds. `above` is excluded. */
+  /** Minimum and maximum that the engine accepts; by default any finite number. `above` is an excluded minimum. */
   readonly min?: number;
   readonly max?: number;
   readonly above?: number;
-  /** The same description without capital letter and full stop. It names other settings as the API names them. */
+  /** The setting's description without capital letter and full stop. It names other settings as the API names them. */
   readonly doc: string;
-  /** The field of the OpenAI and Anthropic APIs. It accepts less than the engine; a number below `min` means `off`. */
+  /**
+   * The field of the OpenAI and Anthropic APIs. It accepts a smaller range than the engine; a number below `min` means
+   * `off`.
+   */
   readonly api: { readonly name: string; readonly min?: number; readonly max?: number };
-  /** The field of llama-server's API, if it has another name. */
+  /** The field of llama-server's API, if its name differs. */
   readonly llamaServer?: string;
-  /** Its name on the page. */
+  /** The setting's label on the chat page. */
   readonly label: string;
-  /** Whether the page shows the setting among the first ones, and not in the folded list. */
+  /** Whether the page shows the setting at the top instead of in the folded list. */
   readonly common?: true;
-  /** Its range as an option of `generate` and `chat`; only of settings that they have. */
+  /** The setting's range as an option of `generate` and `chat`; undefined if they lack the option. */
   readonly option?: { readonly placeholder: string; readonly min: number; readonly max: number };
 }
 
-/** Maximum of whole numbers in requests to the API. */
+/** Maximum of whole-number sampling settings in API requests. */
 const MAX_WHOLE = 2 ** 31 - 1;
 
 /**
- * All sampling settings. The engine's checks, the library's options, the fields of the HTTP APIs, options of commands, the page's
- * dialog, the table in docs/API.md and tests follow from it. A new setting needs an entry, its type above, and a sampler.
+ * All sampling settings. The engine's checks, library options, HTTP fields, command options, the page's dialog and the
+ * table in docs/API.md follow from it. A new setting needs an entry, its type above, and a sampler.
  */
 export const SAMPLING = {
   temperature: {
@@ -239,7 +242,7 @@ export const SAMPLING = {
     kind: "whole",
     default: undefined,
     doc: "the same seed draws the same tokens; a CPU and a GPU draw different tokens",
-    // The further answers to a prompt, up to 128, take the following seeds.
+    // With several answers per prompt (up to 128), each further answer uses the next seed.
     api: { name: "seed", min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER - 128 },
     label: "Seed",
     common: true,
@@ -257,7 +260,7 @@ export const DEFAULT_SAMPLING = Object.fromEntries(
   SAMPLING_SETTINGS.map(([name, setting]) => [name, setting.default]),
 ) as unknown as Readonly<SamplingParams>;
 
-/** Returns whether the engine accepts the value of a setting that is a number. */
+/** Returns whether the engine accepts the value of a numeric sampling setting. */
 export function isSamplingValue(
   value: unknown,
   { kind, min = -Infinity, max = Infinity, above = -Infinity }: SamplingSetting,
@@ -267,7 +270,7 @@ export function isSamplingValue(
   return isNumber && number >= min && number <= max && number > above;
 }
 
-/** Returns the allowed values of a setting that is a number, for messages: `must be …`. */
+/** Returns the allowed values of a numeric sampling setting, for messages: `must be …`. */
 export function samplingRule({ kind, min, max, above }: SamplingSetting): string {
   if (above !== undefined) return `more than ${above}`;
   if (max !== undefined) return `from ${min} to ${max}`;

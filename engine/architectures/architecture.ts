@@ -5,16 +5,16 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
 import type { Rope } from "./parts/rope.ts";
 
-/** Maps a tensor's short name to its full name in a layer, without `.weight`. */
+/** Returns the full name of a layer's tensor, without `.weight`, for its short name. */
 export type TensorName = (tensor: string) => string;
 
-/** What the graph does after its last layer. */
+/** What the graph computes after its last layer. */
 export interface Ending {
   /** The norm after the last layer; by default "output_norm". */
   readonly norm?: string;
-  /** Whether the norm is a LayerNorm; by default the architecture's kind. */
+  /** Whether the norm after the last layer is a LayerNorm; by default the architecture's kind of norm. */
   readonly layerNorm?: boolean;
-  /** An encoder returns rows of whole texts. An encoder has no logits and no output matrix. */
+  /** Whether the model is an encoder: it returns rows of whole texts and has neither logits nor an output matrix. */
   readonly encoder?: boolean;
   /** How logits are scaled or bounded; by default not at all. */
   readonly logits?: LogitOptions;
@@ -25,21 +25,20 @@ export interface Ending {
  * registry.ts lists them all.
  */
 export interface Architecture {
-  /** Features that files may use beyond a plain decoder's. Others are refused. */
+  /** Optional features of a decoder that files may use. Files with other features are refused. */
   readonly allows?: Allowed;
   /** Whether the decoder takes rows of images, with M-RoPE's positions in turns. */
   readonly images?: boolean;
   /** By default: "output_norm", then logits. */
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
   /**
-   * Builds the layers of a file with validated hyper-parameters. Returns the last layer's rows, before the
-   * final norm.
+   * Builds the layers of a file with validated hyper-parameters. Returns the last layer's rows, without the final norm.
    */
   readonly build: (b: PlanBuilder, h: Hparams, rope: Rope) => Value;
   /** Whether `build` adds the file's extra layer that drafts tokens, for a builder that `drafts`. */
   readonly drafts?: boolean;
   /** Default pooling for whole texts when the file has none; by default their last row. */
   readonly pooling?: PoolingKind;
-  /** Pools the rows that `build` returns to one row per text; by default as decoders do. */
+  /** Pools the rows from `build` to one row per text; by default as for decoders. */
   readonly pool?: (b: PlanBuilder, x: Value, h: Hparams, pooling: ModelPooling) => Value;
 }

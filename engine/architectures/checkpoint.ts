@@ -1,9 +1,9 @@
-/** How a family describes the checkpoints that conversion reads. Conversion itself is in convert/. */
+/** How a model family describes the checkpoints that conversion reads. Conversion itself is in convert/. */
 import { quote } from "../gguf/errors.ts";
 import type { ValueType } from "../gguf/key_values.ts";
 import type { Traits } from "./traits.ts";
 
-/** Limits for numbers in config.json, like those of the GGUF reader. */
+/** Maximum values for numbers in config.json, like those of the GGUF reader. */
 export const MAX = {
   layers: 1024,
   context: 16_777_216,
@@ -17,25 +17,25 @@ export const MAX = {
   scale: 1e9,
 } as const;
 
-/** An object of config.json. Methods throw ConvertError for a value that is missing, wrong or not allowed. */
+/** An object of config.json. Its methods throw ConvertError for a missing, wrong or disallowed value. */
 export interface Config {
   readonly object: Readonly<Record<string, unknown>>;
   get(name: string): unknown;
-  /** Whether the key has a value other than null. */
+  /** Returns whether the key of config.json has a value other than null. */
   has(name: string): boolean;
-  /** The object under a key; undefined where there is none. */
+  /** Returns the object under a key of config.json; undefined if absent. */
   fields(name: string): Config | undefined;
   string(name: string, fallback?: string): string;
   boolean(name: string, fallback: boolean): boolean;
-  /** A whole number from 1 to `max`. */
+  /** Returns the key's whole number from 1 to `max`. */
   count(name: string, max: number, fallback?: number): number;
-  /** A number above 0 and at most `max`. */
+  /** Returns the key's number, above 0 and at most `max`. */
   positive(name: string, max: number, fallback?: number): number;
-  /** Refuses a value other than the allowed one. */
+  /** Throws ConvertError if the key's value is not the allowed one. */
   mustBe(name: string, allowed: unknown, why: string): void;
-  /** Refuses the key's value. `found` is the value in words. */
+  /** Throws ConvertError for the key's value. `found` describes the value in words. */
   refuse(name: string, found: string, allowed: string): never;
-  /** Refuses the key's value. */
+  /** Throws ConvertError that quotes the key's value. */
   refuseValue(name: string, allowed: string): never;
   /** Returns the object with some values replaced. */
   with(values: Config["object"]): this;
@@ -43,7 +43,7 @@ export interface Config {
   withDefaults(values: Config["object"]): this;
 }
 
-/** Throws ConvertError where `layer_types` has windows in other layers than all but the last of each `period`. */
+/** Throws ConvertError unless `layer_types` gives windows to all layers except the last of each `period`. */
 export function refuseOtherWindows(config: Config, period: number): void {
   const types = config.get("layer_types");
   if (types === undefined) return;
@@ -61,7 +61,7 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Describes an untrusted value for a message. */
+/** Returns a short description of an untrusted value, for a message. */
 export function inWords(value: unknown): string {
   if (value === undefined) return "nothing";
   if (typeof value === "string") return quote(value);
@@ -115,7 +115,7 @@ export interface Llama3Scaling {
   readonly originalContext: number;
 }
 
-/** Divisors of each rotary frequency, for contexts up to the original one and above it. */
+/** Divisors of each rotary frequency, for contexts up to the original length and for longer ones (LongRoPE). */
 export interface LongRopeScaling {
   readonly type: "longrope";
   readonly short: readonly number[];
@@ -128,13 +128,13 @@ export interface YarnScaling {
   readonly originalContext: number;
   readonly betaFast: number;
   readonly betaSlow: number;
-  /** Cancels this much of YaRN's magnitude; undefined where nothing does. */
+  /** Exponent multiplier that cancels part of YaRN's magnitude; undefined: nothing is cancelled. */
   readonly multiplier?: number;
 }
 
 export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
 
-/** A key of the GGUF file, without the architecture in front. */
+/** A metadata entry of the GGUF file; the key lacks the architecture's prefix. */
 export type KeyValue = readonly [
   name: string,
   type: Exclude<ValueType, "ARRAY">,
@@ -153,24 +153,24 @@ export interface LayerWidths {
  * rows.
  */
 export interface Checkpoint {
-  /** Modules by GGUF tensor name, where they are not Llama's. Names start after the layer. */
+  /** Module names by GGUF tensor name, where they differ from Llama's. They lack the layer's prefix. */
   readonly modules?: Readonly<Record<string, string>>;
-  /** Precedes the module names; by default found in the checkpoint. */
+  /** Prefix of the module names; by default found in the checkpoint. */
   readonly prefix?: string;
   /** One matrix for q, k and v, in which a KV head's rows follow those of its query heads. */
   readonly grouped?: string;
-  /** Query and key rows already stand in the pairs that GGUF rotates. */
+  /** Whether the rows of queries and keys are already in the order of pairs that GGUF rotates. */
   readonly pairsKept?: boolean;
-  /** Norm weights are stored as the distance from 1. */
+  /** Whether the checkpoint stores norm weights minus 1. */
   readonly shiftedNorms?: boolean;
   readonly keys?: ConfigKeys;
-  /** The activation's name in config.json, where it is not the usual one. */
+  /** The activation's name in config.json, where it differs from the usual one. */
   readonly activation?: string;
   /** Supported ways to extend the context; by default linear scaling. */
   readonly scalings?: readonly Scaling[];
   /** YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;
-  /** Rotary base where config.json has none; by default 10,000. */
+  /** Rotary base if config.json has none; by default 10,000. */
   readonly ropeBase?: number;
   /** The share of each head that is rotated, if config.json does not say; by default 1. */
   readonly partialRotary?: number;
@@ -180,14 +180,14 @@ export interface Checkpoint {
   readonly tied?: boolean;
   /** Keys of config.json with only one supported value, and why. */
   readonly mustBe?: readonly (readonly [key: string, allowed: unknown, why: string])[];
-  /** The family, where config.json decides it. */
+  /** Returns the value of `general.architecture`, if config.json decides it. */
   readonly architecture?: (config: Config) => string;
   /** Checks config.json, and returns it in the form that `readDecoderConfig` reads. Runs before `mustBe`. */
   readonly prepare?: (config: Config) => Config;
-  /** Traits that config.json decides. */
+  /** Returns the traits that config.json decides. */
   readonly traits?: (config: Config) => Traits;
-  /** Each layer's shape, where layers differ. */
+  /** Returns each layer's shape, if layers differ. */
   readonly widths?: (config: Config, decoder: DecoderConfig) => LayerWidths[];
-  /** Further keys of the GGUF file. */
+  /** Returns further keys of the GGUF file. */
   readonly entries?: (config: Config, decoder: DecoderConfig) => readonly KeyValue[];
 }

@@ -37,7 +37,7 @@ const ALL: readonly Family[] = [
   GEMMA_EMBEDDING,
 ];
 
-/** Families that one description defines, by `general.architecture`. */
+/** Model families that one description defines, by `general.architecture`. */
 export const FAMILIES: ReadonlyMap<string, Family> = new Map(
   ALL.map((family) => [family.architecture, family]),
 );

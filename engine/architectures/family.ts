@@ -7,17 +7,14 @@ import { buildDecoder, type DecoderTraits } from "./parts/decoder.ts";
 import type { Rope } from "./parts/rope.ts";
 import type { Traits } from "./traits.ts";
 
-/**
- * A family of decoders: one value of `general.architecture`. It describes everything that the family does not share
- * with others.
- */
+/** A family of decoders: one value of `general.architecture`, and its differences from Llama's decoder. */
 export interface Family extends Omit<Architecture, "build"> {
   /** `general.architecture`. */
   readonly architecture: string;
   readonly traits: Traits;
   /** Returns what the file's keys and tensors say about the graph. Runs before the embedding is built. */
   readonly read?: (b: PlanBuilder, h: Hparams, rope: Rope) => DecoderTraits;
-  /** The checkpoints that conversion reads, by `model_type`. */
+  /** The checkpoints that conversion reads for the family, by `model_type`. */
   readonly checkpoints?: Readonly<Record<string, Checkpoint>>;
 }
 

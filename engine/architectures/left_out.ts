@@ -8,7 +8,7 @@ import { wholeName } from "../plan/tensor_rows.ts";
 import type { Plan } from "../plan/plan.ts";
 import { isRopeFactors } from "./parts/rope.ts";
 
-/** Model parts that texts do not need, by tensor name. */
+/** Tensor names of model parts that text does not need, such as vision. */
 const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["vision", /^(v|mm|vision|resampler)\./],
   ["audio", /^a\./],
@@ -23,7 +23,7 @@ const OTHER_TYPES: Readonly<Record<string, Wording>> = {
   imatrix: ["these are statistics for quantising a model; name the model's own file"],
 };
 
-/** A part of a file that the plan does not read. */
+/** A part of a model file that the plan does not read. */
 export interface LeftOutPart {
   readonly part: string;
   readonly tensors: number;
@@ -72,14 +72,14 @@ export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   return [...parts.values()].sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Returns the prefix of a layer's tensor, "blk.N.". */
+/** Returns the prefix of a layer's tensor, "blk.N."; undefined for other tensors. */
 function blockOf(name: string): string | undefined {
   return /^blk\.\d+\./.exec(name)?.[0];
 }
 
 /**
- * Names a tensor's part. Layers that are left out as a whole draft tokens. Unread keys and values of one of
- * the read `blocks` are unused, since that layer reads another's cache.
+ * Returns the name of an unused tensor's part. A layer that is left out as a whole drafts tokens. Unread keys and
+ * values of a read layer (`blocks`) are unused, because that layer shares another layer's cache.
  */
 function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): string {
   const known = PARTS.find(([, names]) => names.test(name))?.[0];

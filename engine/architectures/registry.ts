@@ -62,14 +62,14 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
 };
 
-/** The norm after the last layer. */
+/** Default name of the norm after the last layer. */
 const OUTPUT_NORM = "output_norm";
 
-/** The kernels read heads in whole vectors. */
+/** Head sizes must be multiples of this, because kernels read heads in whole vectors. */
 const HEAD_DIM_STEP = 16;
 
 export interface PlanOptions {
-  /** Include the layer that drafts tokens. The file must have one: see `hasDraftLayer`. */
+  /** Include the layer that drafts tokens. The file must have one (`hasDraftLayer`). */
   readonly drafts?: boolean;
   /** Number of tokens to choose drafts from, the first of the vocabulary; by default a quarter of a large one. */
   readonly draftTokens?: number;
@@ -86,6 +86,7 @@ export function takesImages(file: GgufFile): boolean {
 }
 
 /** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
+/** Returns whether the file has a complete layer that drafts tokens. Throws as buildPlan. */
 export function hasDraftLayer(file: GgufFile): boolean {
   const { drafts, allows } = architectureOf(file);
   return drafts === true && fileHasDraftLayer(file, readHparams(file, allows));
@@ -129,8 +130,8 @@ export function buildPlan(
 }
 
 /**
- * Returns how the model pools whole texts: `chosen`, or by default what the file says. Throws as readPooling,
- * and for an unsupported architecture.
+ * Returns how the model pools whole texts: `chosen`, or by default as the file says. Throws as readPooling, and for an
+ * unsupported architecture.
  */
 export function poolingOf(file: GgufFile, chosen?: PoolingKind): ModelPooling {
   return readPooling(file, chosen, architectureOf(file).pooling);
@@ -145,7 +146,7 @@ function architectureOf(file: GgufFile): Architecture {
   throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
 }
 
-/** Builds the row of each text to embed or rank, beside the candidates. */
+/** Builds the row of each text to embed or rank, in addition to the candidates. */
 function poolDecoder(
   b: PlanBuilder,
   x: Value,
@@ -159,15 +160,15 @@ function poolDecoder(
 }
 
 /**
- * Like `pool`, with a LayerNorm instead of RMSNorm. A single row is normed after it is chosen, which costs
- * less.
+ * Pools rows to one row per text, with a LayerNorm instead of RMSNorm. A single row is chosen first and then normed,
+ * which costs less.
  */
 function poolLayerNormed(b: PlanBuilder, x: Value, way: Pooling, { name, eps }: PoolNorm): Value {
   if (way === "mean") return pool(b, layerNorm(b, x, name, eps), way);
   return layerNorm(b, pool(b, x, way), name, eps);
 }
 
-/** Like `buildPlan`, with the file's own rotary factors. */
+/** Builds the plan as `buildPlan` does, with rotary factors read from the file. */
 export async function readPlan(
   file: GgufFile,
   pooling?: ModelPooling,

@@ -1,4 +1,4 @@
-/** Key and tensor changes that make a file invalid. */
+/** Test helpers: changes of keys and tensors that make a model file invalid. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../gguf/errors.ts";
 import { changed, type Changes } from "../gguf/testing_changes.ts";

@@ -1,20 +1,20 @@
 /**
- * Facts about the layers of a family; without any it is Qwen2's decoder. Plain data, because the decoder, the
- * converter, the synthetic test model and the exact pass read the same facts.
+ * Facts about a family's layers; by default Qwen2's decoder. They are plain data, shared by the decoder, the converter,
+ * the synthetic test model and the exact pass.
  */
 export interface Traits {
-  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
   readonly interleavedRope?: boolean;
-  /** Layers per period, of which the last has no positions; by default all layers have positions. */
+  /** Layers per period; the last layer of a period has no positions. By default all layers have positions. */
   readonly positionlessEvery?: number;
-  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
+  /** Whether each query and key head has an RMSNorm, before rotation or, with normsLast, after it. */
   readonly headNorms?: boolean;
   readonly normsLast?: boolean;
-  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  /** Whether an RMSNorm covers all query heads together and another all key heads, before rotation. */
   readonly rowNorms?: boolean;
-  /** LayerNorm of each query and key head, with weights per head, before rotation. */
+  /** Whether each query and key head has a LayerNorm with its own weights, before rotation. */
   readonly headLayerNorms?: boolean;
-  /** Norms of rows are LayerNorms. */
+  /** Whether norms of rows are LayerNorms instead of RMSNorms. */
   readonly layerNorms?: boolean;
   /** Whether attention and feed-forward norm their input (the default), their output, or both. */
   readonly norms?: "before" | "after" | "both";
@@ -27,13 +27,13 @@ export interface Traits {
   readonly parallel?: boolean | "normed apart";
   /** Each head has a sink: a score that takes attention weight but has no value. */
   readonly sinks?: boolean;
-  /** q, k and v are one tensor. */
+  /** Whether q, k and v are one tensor. */
   readonly fusedHeads?: boolean;
-  /** Gate and up are one tensor, named like up. */
+  /** Whether gate and up are one tensor, named like up. */
   readonly fusedGate?: boolean;
   /** Activation of the feed-forward block; by default SiLU. */
   readonly activation?: "silu" | "gelu" | "squared_relu";
-  /** The feed-forward block has no gate. */
+  /** Whether the feed-forward block has no gate. */
   readonly ungated?: boolean;
   /** Tensors that have biases. The decoder adds every bias that a file has. */
   readonly biases?: readonly string[];
@@ -43,9 +43,9 @@ export interface Traits {
 export interface LayerTensor {
   readonly name: string;
   readonly kind: "matrix" | "norm" | "bias" | "head norms" | "sinks";
-  /** In ggml's order: columns first. */
+  /** The tensor's shape in ggml's order: columns first. */
   readonly shape: readonly number[];
-  /** The matrix's rows are heads that attention rotates. */
+  /** Whether the matrix's rows are heads that attention rotates. */
   readonly rotated?: boolean;
 }
 
@@ -58,10 +58,10 @@ export interface LayerSizes {
   readonly headDim: number;
 }
 
-/** Biases that come after a layer's other tensors. The biases of q, k and v follow their matrices. */
+/** Biases that follow a layer's other tensors in the file. The biases of q, k and v follow their matrices. */
 const LAST_BIASES = ["ffn_up", "attn_output", "ffn_down"];
 
-/** Lists a block's own tensors instead of the usual ones. */
+/** Lists a block's special tensors instead of the usual ones. */
 export interface OwnTensors {
   readonly attention?: () => void;
   readonly feedForward?: () => void;
@@ -83,7 +83,7 @@ export function layerTensors(
     put({ name, kind: "norm", shape: [sizes.embedding] });
     if (layerNorms && biases.includes(name)) put({ name, kind: "bias", shape: [sizes.embedding] });
   };
-  const parts: (string | (() => void))[] = []; // names of norms, and blocks
+  const parts: (string | (() => void))[] = []; // names of norms, and blocks to list
   if (sizes.heads > 0) {
     if (before) parts.push("attn_norm");
     parts.push(own.attention ?? (() => attentionTensors(traits, sizes, put)));

@@ -27,12 +27,12 @@ import type { Plan } from "../plan/plan.ts";
  * ```
  */
 export type BackendName = "cpu" | "wasm" | "webgpu" | "auto";
-/** All of them. */
+/** All names of backends. */
 export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"];
 
 /**
- * How a GPU computes matrix products. `f32`: everything in f32. `f16`: products and sums in f16 within a block of 32 columns, and f32
- * across blocks.
+ * How a GPU computes matrix products. `f32`: everything in f32. `f16`: products and sums in f16 within a block of 32
+ * columns, and f32 across blocks.
  *
  * ```ts
  * import { type Arithmetic } from "compy";
@@ -43,7 +43,7 @@ export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"
  * ```
  */
 export type Arithmetic = "f32" | "f16";
-/** All of them. */
+/** All names of arithmetics. */
 export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16"];
 
 /**
@@ -59,11 +59,11 @@ export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16"];
  * ```
  */
 export type Accuracy = "gated" | "any";
-/** All of them. */
+/** All settings of accuracy. */
 export const ACCURACIES: readonly Accuracy[] = ["gated", "any"];
 
 export interface BackendInfo {
-  /** One of BACKENDS except "auto". */
+  /** The backend's name: one of BACKENDS except "auto". */
   readonly name: string;
   /** The instruction set in use, e.g. "avx512-vnni". */
   readonly isa: string;
@@ -72,17 +72,17 @@ export interface BackendInfo {
 
 /** The rows of one sequence in a step: a prefill chunk, or the one token of a decode. */
 export interface StepSequence {
-  /** Index of its first row in `tokens`. */
+  /** Index of the sequence's first row in `tokens`. */
   readonly start: number;
-  /** Rows in this step. */
+  /** Number of the sequence's rows in this step. */
   readonly length: number;
-  /** Tokens of this sequence that are in the KV cache before the step; the first row's position. */
+  /** Number of this sequence's tokens in the KV cache before the step: the position of its first row. */
   readonly cached: number;
   /** KV block ids of the first group of layers, for at least cached + length tokens. */
   readonly blockTable: Int32Array;
-  /** One for each group of layers after the first. */
+  /** Block tables of the layer groups after the first. */
   readonly windowTables?: readonly WindowTable[];
-  /** Slots of its recurrent state; only for models with recurrent layers. */
+  /** Slots of the sequence's recurrent state; only for models with recurrent layers. */
   readonly state?: StepState;
   /** Adapters that its rows use, in ascending order of ids; only for plans with adapters. */
   readonly adapters?: readonly { readonly id: number; readonly scale: number }[];
@@ -102,19 +102,19 @@ export interface GivenRow {
 
 /** Slots of recurrent state that a step reads and writes for a sequence. */
 export interface StepState {
-  /** Slot with the state before the rows; undefined at the start of a sequence. */
+  /** Slot with the recurrent state before the rows; undefined at the start of a sequence. */
   readonly read: number | undefined;
-  /** Slot that receives the state after the rows; may be the same slot. */
+  /** Slot that receives the recurrent state after the rows; may equal `read`. */
   readonly write: number;
-  /** Slots that get a copy of the state after the first `after` rows; in ascending order. */
+  /** Slots that get a copy of the recurrent state after the first `after` rows, in ascending order. */
   readonly saves: readonly { readonly after: number; readonly slot: number }[];
 }
 
 /** A request for one row's logits. Penalties and bias are applied before the candidates are chosen. */
 export interface LogitsRequest {
-  /** Row in `tokens`. */
+  /** Index of the row in `tokens`. */
   readonly row: number;
-  /** How many candidates to return, best first: 1 is the greedy choice. At most MAX_CANDIDATES. */
+  /** Number of candidates to return, best first: 1 is the greedy choice. At most MAX_CANDIDATES. */
   readonly candidates: number;
   readonly repetitionPenalty: number;
   readonly presencePenalty: number;
@@ -133,45 +133,45 @@ export interface LogitsRequest {
    * mask is computed while the step runs, because only its last op needs it. The promise is never rejected.
    */
   readonly mask?: Promise<Uint32Array>; // [ceil(vocabulary / 32)]
-  /** Tokens whose raw logits are returned whatever their rank, to score a given text. */
+  /** Tokens whose raw logits are returned at any rank, to score a given text. */
   readonly probe: Int32Array;
   /**
-   * Also draws a token. Every backend can draw from the whole vocabulary; backends with `draws` can draw from the
-   * candidates too.
+   * Draws a token too, if set. Every backend can draw from the whole vocabulary; backends with `draws` can also draw
+   * from the candidates.
    */
   readonly draw?: Draw;
 }
 
 /**
  * How a backend draws a token: like engine/sampling/sampler.ts, but with noise that depends only on the key and the
- * position (on a GPU also on the token). So a text does not depend on how many steps run per call.
+ * position (on a GPU also on the token). A text therefore does not depend on the number of steps per call.
  */
 export interface Draw {
-  /** 0 chooses the best token. */
+  /** Sampling temperature; 0 chooses the best token. */
   readonly temperature: number;
   readonly topP: number;
   readonly minP: number;
-  /** Draws from the whole vocabulary, without top-k, top-p and min-p. */
+  /** Whether to draw from the whole vocabulary, without top-k, top-p and min-p. */
   readonly whole: boolean;
-  /** Draws from at most this many of the best candidates. Further candidates are only reported. */
+  /** Number of best candidates to draw from. Further candidates are only reported. */
   readonly topK: number;
-  /** Top-p uses probabilities over the whole vocabulary, not over the candidates. */
+  /** Whether top-p uses probabilities over the whole vocabulary, not over the candidates. */
   readonly massOfAll: boolean;
-  readonly key: readonly [number, number]; // u32 each
+  readonly key: readonly [number, number]; // two u32 values
   /** Tokens that end the sequence. */
   readonly ends: Int32Array;
 }
 export const MAX_CANDIDATES = 256;
 
 /**
- * Returns the point of the distribution at which the token after `position` is drawn, in steps of 2^-32. For backends
- * that draw by cumulative probability.
+ * Returns the cumulative probability at which the token after `position` is drawn, in units of 2^-32. For backends that
+ * draw by cumulative probability.
  */
 export function drawMark({ key }: Draw, position: number): number {
   return mix(mix(mix(key[0] ^ Math.imul(position, 0x9e3779b9)) ^ key[1])) >>> 0;
 }
 
-/** The finalizer of MurmurHash3. */
+/** Returns the finalizer of MurmurHash3 applied to x. */
 function mix(x: number): number {
   let h = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
@@ -202,13 +202,13 @@ export interface StepInput {
   readonly sequences: readonly StepSequence[];
   readonly logits: readonly LogitsRequest[];
   /**
-   * Indices of the sequences to pool; only for plans that pool. To pool by mean or first row, a step must hold the
-   * whole sequence.
+   * Indices of the sequences to pool; only for plans that pool. Pooling by mean or first row needs the whole sequence
+   * in one step.
    */
   readonly pools?: readonly number[];
   /**
    * Makes the step a draft, for plans that can draft. Row i continues from row `drafts[i]` of the previous step; no row
-   * is used twice. A draft uses no recurrent state and pools nothing. Its rows replace the rows that they continue.
+   * is used twice. A draft uses no recurrent state and pools nothing. Its rows replace their predecessors.
    */
   readonly drafts?: Int32Array; // [rows]
   /** In ascending order of rows. CPU only. */
@@ -217,24 +217,24 @@ export interface StepInput {
 
 /** The candidates of one LogitsRequest. */
 export interface Candidates {
-  readonly ids: Int32Array; // [n], best first by `logits`; a token that was drawn from beyond them is the last
+  readonly ids: Int32Array; // [n], best first by `logits`; a drawn token beyond the candidates comes last
   /** Logits after penalties, bias and mask. */
   readonly logits: Float32Array; // [n]
   /** Logits as the model computed them. */
   readonly rawLogits: Float32Array; // [n]
   /** log(sum(exp(raw logits))) over the whole vocabulary: raw logit - this = log-probability. */
   readonly logSumExp: number;
-  /** The standard deviation of the raw logits of the whole vocabulary. */
+  /** Standard deviation of the raw logits over the whole vocabulary. */
   readonly deviation: number;
   readonly probed: Float32Array; // [probe.length], raw logits
-  /** Index of the token that was drawn; undefined without a draw, and after the sequence's end. */
+  /** Index of the drawn token in `ids`; undefined without a draw, and after the sequence's end. */
   readonly drawn?: number;
 }
 
 export interface StepOutput {
-  /** In the order of `StepInput.logits`. */
+  /** Candidates of each request, in the order of `StepInput.logits`. */
   readonly rows: Candidates[];
-  /** One row per entry of `StepInput.pools`, in its order; undefined if there are none. */
+  /** One pooled row per entry of `StepInput.pools`, in the same order; undefined without entries. */
   readonly pooled?: readonly Float32Array[];
 }
 
@@ -260,7 +260,7 @@ export interface DrawsTokens {
   decode(input: StepInput, steps: number): Promise<StepOutput[]>;
 }
 
-/** A backend whose KV cache and recurrent states can be copied out and in, but not during a step. */
+/** A backend that can copy its KV cache and recurrent states out and in, between steps. */
 export interface CopiesCache {
   /** Returns the parts' bytes: first the blocks, then the slots. */
   readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
@@ -272,7 +272,7 @@ export interface CopiesCache {
   kernelsDigest(): Promise<string>;
 }
 
-/** Optional abilities of a backend. An ability that it lacks is undefined or false. */
+/** Optional abilities of a backend; a missing ability is undefined or false. */
 export interface Abilities {
   readonly draws?: DrawsTokens;
   readonly copies?: CopiesCache;
@@ -280,7 +280,7 @@ export interface Abilities {
   readonly pools: boolean;
 }
 
-/** Runs plans. Only one step may run at a time: do not call `step` again before it has returned. */
+/** Runs plans, one step at a time: call `step` only after the previous call has returned. */
 export interface Backend {
   readonly info: BackendInfo;
   readonly abilities: Abilities;
@@ -289,15 +289,15 @@ export interface Backend {
   compile(plan: Plan, options: CompileOptions): Promise<void>;
   /** Runs one step. Throws StepStopped if `requestStop` ended it early. */
   step(input: StepInput): Promise<StepOutput>;
-  /** The best number of rows for a prefill step, if it is below the maximum. The number changes with measured times. */
+  /** The best number of rows for a prefill step, if below the maximum. It changes with measured times. */
   readonly stepRows?: number;
   /**
-   * Products handle rows in tiles of this many, so a multiple takes no longer than slightly fewer rows. Undefined if
+   * Tile size in rows of matrix products: a multiple of it takes no longer than slightly fewer rows. Undefined if
    * unknown.
    */
   readonly wholeRows?: number;
   /**
-   * Resolves when the device is lost other than by `close`. Steps then throw DeviceLost. Only for backends with a
+   * Resolves when the device is lost, other than by `close`. Later steps throw DeviceLost. Only for backends with a
    * device.
    */
   readonly lost?: Promise<DeviceLost>;
@@ -305,7 +305,7 @@ export interface Backend {
   close(): void;
 }
 
-/** The device was lost with all its data. Another one can be opened. */
+/** The compute device was lost with all its data. Another device can be opened. */
 export class DeviceLost extends Error {
   override name = "DeviceLost";
 }

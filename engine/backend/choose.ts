@@ -23,11 +23,11 @@ export type AnyBackend = CpuBackend | WasmBackend | WebGpuBackend;
 export type KernelBackend = CpuBackend | WasmBackend;
 
 export interface PrepareOptions extends CpuOptions, WebGpuOptions {
-  /** By default "cpu", or "wasm" without native kernels. */
+  /** The backend to use; by default "cpu", or "wasm" without native kernels. */
   readonly backend?: BackendName;
   /** Whether a GPU may use an arithmetic that misses the accuracy gates; by default "gated": it may not. */
   readonly accuracy?: Accuracy;
-  /** Why the GPU does not support these options; undefined if it does. */
+  /** The reason why the GPU does not support the options; undefined if it does. */
   readonly notOnGpu?: Wording;
   /** Names of the settings in `choice`; by default the library's options. */
   readonly words?: Words;
@@ -37,27 +37,22 @@ export interface PrepareOptions extends CpuOptions, WebGpuOptions {
 /** A backend with a model loaded and compiled. */
 export interface Prepared {
   readonly backend: AnyBackend;
-  /** Why "auto" chose the backend; empty if another setting was given. */
+  /** The reason why "auto" chose the backend; empty for other settings. */
   readonly choice: string;
 }
 
-/** Speed of native kernels relative to WebAssembly, for a message; docs/WASM.md has the figures. */
+/** Speed of native kernels relative to WebAssembly, in words; docs/WASM.md has the figures. */
 const NATIVE_SPEED = "twice";
 
-/**
- * What "auto" measures: this many layers of the model, tokens to decode, and chunks of a prompt with CHUNK_ROWS rows.
- */
+/** The trial of "auto": number of model layers, of tokens to decode, and of prompt chunks of CHUNK_ROWS rows. */
 const TRIAL_LAYERS = 4;
 const TRIAL_STEPS = 9;
 const TRIAL_CHUNKS = 3;
 const CHUNK_ROWS = 64;
-/** Lengths of the prompt and the answer whose times are compared. */
+/** Lengths in tokens of the prompt and the answer for which "auto" compares the backends. */
 const PROMPT_TOKENS = 512;
 const ANSWER_TOKENS = 128;
-/**
- * If the GPU takes this many times the CPU's time per token, no prefill speed can compensate, so prefill is not
- * measured.
- */
+/** Ratio of GPU to CPU time per token from which no prefill speed can compensate. Prefill is not measured then. */
 const HOPELESS = 4;
 
 /** Returns the default backend: native kernels or, if they are missing, WebAssembly. `warn` receives the reason. */
@@ -104,7 +99,7 @@ export async function prepareBackend(
   const gpu = async () => (await import("./webgpu/webgpu.ts")).WebGpuBackend.open(options);
   const prepare = (backend: AnyBackend) => prepared(backend, file, plan, size, options.progress);
   if (options.backend === "webgpu") {
-    await checkGpu(plan, options); // before a device is opened and weights are loaded
+    await checkGpu(plan, options); // this check comes before opening a device and loading weights
     return { backend: await prepare(await gpu()), choice: "" };
   }
   if (options.backend !== "auto") return { backend: await prepare(await cpu()), choice: "" };
@@ -158,13 +153,13 @@ async function prepared<B extends Backend>(
   }
 }
 
-/** A backend's milliseconds for a decoded token and for a row of a prompt. */
+/** A backend's milliseconds per decoded token and per row of a prompt. */
 interface Pace {
   readonly token: number;
   readonly row: number;
 }
 
-/** Measures decoding on both backends in alternation, then prefill. */
+/** Returns the pace of both backends: measures decoding in alternation, then prefill. */
 async function race(
   file: GgufFile,
   trial: Plan,

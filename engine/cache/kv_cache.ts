@@ -13,8 +13,8 @@ import {
 import type { PrefixStore } from "./prefix_store.ts";
 
 /**
- * Blocks of each group that stay free per running sequence when another sequence is admitted. With fewer, sequences
- * just admitted would soon be preempted; with more, fewer sequences would run.
+ * Number of blocks per group and running sequence that must stay free when another sequence is admitted. With fewer,
+ * new sequences would soon be preempted; with more, fewer sequences would run.
  */
 const GROWTH_BLOCKS = 2;
 const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
@@ -44,20 +44,20 @@ export class KvCache {
   readonly #total: number;
   readonly #holders: Int32Array; // [blocks]
   readonly #index: PrefixIndex;
-  /** For each group after the first, by indexed block of the first: the block with the same tokens. */
+  /** For each layer group after the first: the block with the same tokens as an indexed block of the first group. */
   readonly #companions: Int32Array[]; // [groups - 1][blocks]
-  /** The inverse of `#companions`: the first group's block that a block is the companion of. */
+  /** Inverse of `#companions`: the first group's block with the same tokens. */
   readonly #leaders: Int32Array; // [blocks]
-  /** Blocks that were used before and whose content is not needed any more. */
+  /** Free blocks: used before, with content that no request needs. */
   readonly #free: number[] = [];
-  /** Number of the first block that was never used. This block and all later ones are not resident. */
+  /** Number of the first block that was never used. It and all later blocks occupy no memory yet. */
   #fresh = 0;
-  /** Indexed blocks without a holder, least recently used first. */
+  /** Cached blocks: indexed, but held by no sequence; least recently used first. */
   readonly #idle = new Set<number>();
 
   /**
-   * `states` holds snapshots that belong to blocks, for models with recurrent layers. Beyond `cached` used blocks, a
-   * cached one is evicted before a fresh one is taken.
+   * Creates the pool. `states`: snapshots that belong to blocks, for models with recurrent layers. If more than
+   * `cached` blocks are in use, a cached block is evicted before an unused one is taken.
    */
   constructor(
     blocks: number,
@@ -77,7 +77,7 @@ export class KvCache {
     return this.#total;
   }
 
-  /** Window sizes in tokens of each layer group except the first. */
+  /** Window sizes in tokens of the layer groups after the first. */
   get windows(): readonly number[] {
     return this.demand.windows;
   }
@@ -86,14 +86,14 @@ export class KvCache {
     return this.states !== undefined;
   }
 
-  /** Whether the recurrent state after this block is in memory. */
+  /** Returns whether the recurrent state after this block is in memory. */
   hasState(block: number): boolean {
     return this.states?.has(block) ?? false;
   }
 
   /**
-   * Returns the current place of an indexed block's tokens: the block in a layer group, or the slot of the state
-   * after them. Undefined when they are evicted or `block` is not indexed under `hash`.
+   * Returns the current place of an indexed block's tokens: the block in a layer group, or the slot of the state after
+   * them. Undefined if they are evicted or `block` is not indexed under `hash`.
    */
   locate(block: number, hash: number, kind: number | "state"): number | undefined {
     if (this.#index.hashOf(block) !== hash) return undefined;
@@ -107,14 +107,13 @@ export class KvCache {
     return this.#total - this.available;
   }
 
-  /** Number of blocks without a holder. Taking one evicts the prefix content that it keeps. */
+  /** Number of blocks that no sequence holds. Taking one evicts its cached prefix. */
   get available(): number {
     return this.#free.length + this.#idle.size + this.#total - this.#fresh;
   }
 
   /**
-   * Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. If the number is 0 or
-   * less, the sequence fits.
+   * Returns the number of blocks that are lacking to admit the sequence with `spare` blocks left. 0 or less: it fits.
    */
   missing(sequence: Sequence, spare: number): number {
     const known = this.#index.findPrefix(sequence);
@@ -128,8 +127,7 @@ export class KvCache {
   }
 
   /**
-   * Returns how many more blocks the running or waiting sequence will soon need, beyond those it has or gets at
-   * admission.
+   * Returns the number of further blocks that the sequence will soon need, beyond those it has or gets at admission.
    */
   growth({ length, maxLength, kv: { cached, blockCount, windows } }: Sequence): number {
     const now = blocksFor(length);
@@ -142,14 +140,14 @@ export class KvCache {
     return blocks + Math.max(0, most((now + blocks) * KV_BLOCK_TOKENS) - held);
   }
 
-  /** Returns how many blocks the sequence holds. */
+  /** Returns the number of blocks that the sequence holds. */
   held({ kv: { blockCount, windows } }: Sequence): number {
     return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
   }
 
   /**
-   * Gives the sequence blocks for all its tokens, sharing the blocks of its prefix that exist. They must fit. Returns
-   * the parts of its prefix that must be read from the disk first.
+   * Gives the sequence blocks for all its tokens, and shares existing blocks of its prefix. The blocks must fit
+   * (`missing`). Returns the prefix parts to read from the disk first.
    */
   admit(sequence: Sequence): Restore | undefined {
     const { kv } = sequence;
@@ -181,8 +179,8 @@ export class KvCache {
   }
 
   /**
-   * Returns the number of leading blocks that memory and disk together have and that the sequence can
-   * continue after; `usable` if the disk adds none.
+   * Returns the number of leading blocks, in memory or on disk, after which the sequence can continue; `usable` if the
+   * disk adds none.
    */
   #restorable(sequence: Sequence, known: readonly number[], usable: number): number {
     const { stored, states, demand: { windows } } = this;
@@ -207,7 +205,7 @@ export class KvCache {
     return usable;
   }
 
-  /** Returns the blocks of an admitted sequence that have no content yet. */
+  /** Returns the blocks of an admitted sequence whose content must be read from the disk. */
   #restoreOf(sequence: Sequence, end: number, usable: number): Restore {
     const { blocks, indexed, windows } = sequence.kv;
     const parts: { position: number; kind: number; place: number }[] = [];
@@ -234,7 +232,9 @@ export class KvCache {
     for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
   }
 
-  /** Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few. */
+  /**
+   * Takes blocks until the sequence has enough for `tokens`. If there are too few, returns false and changes nothing.
+   */
   extend(sequence: Sequence, tokens: number): boolean {
     const { kv } = sequence;
     if (this.lacking(sequence, tokens) > this.available) return false;
@@ -254,7 +254,7 @@ export class KvCache {
     return true;
   }
 
-  /** Returns how many blocks the sequence lacks to have room for `tokens`. */
+  /** Returns the number of blocks that the sequence lacks for `tokens`. */
   lacking(sequence: Sequence, tokens: number): number {
     const { kv } = sequence;
     const lacking = Math.max(0, blocksFor(tokens) - kv.blockCount);
@@ -264,22 +264,24 @@ export class KvCache {
   }
 
   /**
-   * Returns the block where windows end when a sequence has room for `tokens`. A long prompt needs room only for the
-   * rows of its next step.
+   * Returns the block up to which windowed groups need blocks for `tokens` tokens. A long prompt needs them only for
+   * the rows of its next step.
    */
   #windowEnd({ length, kv: { cached } }: Sequence, tokens: number): number {
     return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
   }
 
-  /** Returns the most blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute. */
+  /**
+   * Returns the maximum blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute.
+   */
   #mostInWindows(tokens: number, pending: number): number {
     const rows = Math.max(1, Math.min(pending, this.demand.maxRows));
     return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
   }
 
   /**
-   * Call after the sequence's next `tokens` tokens were computed: indexes blocks that became full and frees blocks that
-   * left their window.
+   * Updates the cache after the sequence's next `tokens` tokens were computed: indexes blocks that became full and
+   * frees blocks that left their window.
    */
   advance(sequence: Sequence, tokens: number): void {
     const { kv } = sequence;
@@ -304,7 +306,7 @@ export class KvCache {
         this.#letGo(block);
         kv.blocks[position] = known;
       } else if (this.#index.has(hashOf(sequence, position))) {
-        return; // Other tokens have the same hash, so this chain cannot be indexed.
+        return; // Different tokens have the same hash, so this chain cannot be indexed.
       } else {
         this.#index.insert(sequence, position, block, parent);
         this.stored?.computed(sequence, position);
@@ -350,7 +352,7 @@ export class KvCache {
     this.stored?.released(sequence);
   }
 
-  /** Whether `running` is computing a block that `waiting` could share afterwards. */
+  /** Returns whether `running` is computing a block that `waiting` could share afterwards. */
   isComputing(running: Sequence, waiting: Sequence): boolean {
     if (this.states) return this.#willSave(running, waiting, this.states);
     const position = running.disk.restoring
@@ -363,8 +365,8 @@ export class KvCache {
   }
 
   /**
-   * With recurrent states: whether the block edge where the two sequences diverge is still ahead. Marks such a block
-   * edge for a snapshot.
+   * For recurrent models: returns whether `running` has yet to reach the block edge where the two sequences diverge.
+   * Marks that edge for a snapshot.
    */
   #willSave(running: Sequence, waiting: Sequence, states: RecurrentStates): boolean {
     const limit = Math.floor(Math.min(running.length, reusableTokens(waiting)) / KV_BLOCK_TOKENS);
@@ -383,12 +385,13 @@ export class KvCache {
   }
 
   /**
-   * Returns the leading blocks of a chain after which a sequence can continue: their windows and state are in memory.
+   * Returns the leading blocks of a chain after which a sequence can continue, because their windows and state are in
+   * memory.
    */
   #usable(known: number[]): number[] {
     const { states, demand: { windows } } = this;
     if (!states && windows.length === 0) return known;
-    const since = windows.map(() => 0); // per group: the position from which on no companion is missing
+    const since = windows.map(() => 0); // per group: the position from which no companion is missing
     let usable = 0;
     for (let end = 1; end <= known.length; end++) {
       const block = known[end - 1];
@@ -401,7 +404,7 @@ export class KvCache {
     return known.slice(0, usable);
   }
 
-  /** Yields the indexed blocks, of all groups, that a sequence shares when it continues after `end` blocks. */
+  /** Yields the indexed blocks of all groups that a sequence shares when it continues after `end` blocks. */
   *#sharedBlocks(shared: readonly number[], end = shared.length): Iterable<number> {
     yield* shared;
     for (const [group, window] of this.demand.windows.entries()) {
@@ -423,7 +426,7 @@ export class KvCache {
     else this.#idle.add(block);
   }
 
-  /** Takes a block and marks it as held. */
+  /** Takes a free block and marks it as held. */
   #take(): number {
     const block = this.#free.pop() ?? (this.#takesFresh() ? this.#fresh++ : this.#giveUpOldest());
     this.#holders[block] = 1;
@@ -447,7 +450,7 @@ export class KvCache {
     return oldest;
   }
 
-  /** Removes a block from the index. Its companions have no holder, because their holders would hold this block too. */
+  /** Removes a block from the index. Its companions have no holder: a holder would hold this block too. */
   #forget(block: number): void {
     this.#index.remove(block);
     this.states?.forget(block);

@@ -13,7 +13,7 @@ export class PrefixIndex {
   readonly #parents: Int32Array; // [blocks]
   readonly #keys: string[]; // [blocks]
   readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
-  /** Blocks by hash. */
+  /** Indexed blocks by hash. */
   readonly #blocks = new Map<number, number>();
 
   constructor(blocks: number) {
@@ -33,7 +33,7 @@ export class PrefixIndex {
     return this.#hashes[block];
   }
 
-  /** Returns the indexed blocks of the sequence's prefix, from the first on. */
+  /** Returns the indexed blocks of the sequence's prefix, beginning with the first block. */
   findPrefix(sequence: Sequence): number[] {
     const shared: number[] = [];
     const limit = Math.floor(reusableTokens(sequence) / KV_BLOCK_TOKENS);
@@ -59,7 +59,7 @@ export class PrefixIndex {
     return block;
   }
 
-  /** Indexes the block of the sequence at `position`, whose predecessor is `parent`. */
+  /** Indexes the sequence's block at `position`; its predecessor is `parent`. */
   insert(sequence: Sequence, position: number, block: number, parent: number): void {
     const hash = hashOf(sequence, position);
     const start = position * KV_BLOCK_TOKENS;

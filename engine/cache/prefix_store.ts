@@ -9,6 +9,6 @@ export interface PrefixStore {
   reused(sequence: Sequence, tokens: number): void;
   /** Reports that the block at this position holds computed tokens. */
   computed(sequence: Sequence, position: number): void;
-  /** Reports that the sequence no longer holds blocks, so it waits for no read or write. */
+  /** Reports that the sequence no longer holds blocks, and no longer waits for reads or writes. */
   released(sequence: Sequence): void;
 }

@@ -16,14 +16,14 @@ import type { RunningState, Sequence } from "../schedule/sequence.ts";
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
-  /** Slots still available to sequences with drafts. */
+  /** Number of recurrent-state slots that remain for sequences with drafts. */
   #forDrafts: number;
   readonly #free: number[];
   /** Slot of the snapshot after a KV block, least recently used first. */
   readonly #snapshots = new Map<number, number>();
-  /** Number of slots that the current step saves to. */
+  /** Number of slots in which the current step stores snapshots. */
   #saving = 0;
-  /** Number of sequences, per slot, that have yet to resume from it. */
+  /** Number of waiting sequences that will resume from each snapshot slot. */
   readonly #readers = new Map<number, number>();
 
   /** `slots` must exceed `parallel` + `drafts`; `drafts` sequences can have drafts at a time. */
@@ -48,7 +48,7 @@ export class RecurrentStates {
   }
 
   /**
-   * Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`, if there is one.
+   * Gives a sequence its state slot. The sequence resumes from the snapshot after the last block of `shared`, if any.
    * `known` is the number of its leading blocks in the index.
    */
   start(sequence: Sequence, shared: readonly number[], known: number): void {
@@ -65,7 +65,8 @@ export class RecurrentStates {
     };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
-    // At first, forced tokens after the prompt belong to the answer. After a preemption, all tokens count as a prompt.
+    // When a sequence starts, forced tokens after the prompt belong to the answer. After a preemption, all tokens count
+    // as prompt.
     const end = sequence.admission.at === undefined ? sequence.promptLength : sequence.length;
     const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     this.mark(sequence, edge);
@@ -73,7 +74,10 @@ export class RecurrentStates {
     if (sequence.disk.mustStore) this.mark(sequence, edge - KV_BLOCK_TOKENS);
   }
 
-  /** Returns a slot for the state that the sequence waits for: a snapshot's if possible, or else its own. */
+  /**
+   * Returns a slot for the recurrent state that the sequence reads from disk: a snapshot's slot if possible, else the
+   * sequence's own.
+   */
   reserve(sequence: Sequence): number {
     const state = sequence.state!;
     const slot = this.#takeForSnapshot();
@@ -84,17 +88,17 @@ export class RecurrentStates {
   /** Call after the state was written to the slot of `reserve` and the sequence's blocks are indexed. */
   restored(sequence: Sequence): void {
     const state = sequence.state!;
-    if (state.saves.length === 0) return; // the sequence resumes from its own slot
+    if (state.saves.length === 0) return; // nothing to save: the sequence resumes from its own slot
     this.#keepSaves(sequence);
     state.source = this.#use(sequence.kv.blocks[sequence.kv.cached / KV_BLOCK_TOKENS - 1]);
   }
 
-  /** Requests a snapshot at this block edge, if the sequence has not passed it. */
+  /** Requests a snapshot at a block edge, unless the sequence has passed that edge. */
   mark(sequence: Sequence, position: number): void {
     if (position > sequence.kv.cached) sequence.state!.snapshotEdges.add(position);
   }
 
-  /** Returns what the sequence's next `rows` rows read, write and save. */
+  /** Returns the state slots that the sequence's next `rows` rows read, write and save. */
   step(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
     const end = sequence.kv.cached + rows;
@@ -112,8 +116,8 @@ export class RecurrentStates {
   }
 
   /**
-   * Returns how many draft rows may follow the sequence's next `rows` rows. Rows at a mark are computed without
-   * drafts.
+   * Returns the number of draft rows that may follow the sequence's next `rows` rows. Rows before a marked block edge
+   * get no drafts.
    */
   draftRoom(sequence: Sequence, rows: number): number {
     const { snapshotEdges, saves } = sequence.state!;
@@ -153,7 +157,7 @@ export class RecurrentStates {
     state.draft = undefined;
   }
 
-  /** Call after a step was computed and `cached` and `indexed` have moved. */
+  /** Call after a step was computed and the sequence's `cached` and `indexed` were updated. */
   advance(sequence: Sequence): void {
     this.#dropSource(sequence.state!);
     this.#keepSaves(sequence);
@@ -175,19 +179,19 @@ export class RecurrentStates {
   }
 
   /**
-   * Whether to take another snapshot of the answer. It replaces the answer's previous one, unless a sequence is about
-   * to resume from that. If the previous one was evicted, others need the slots more, so none is taken. An answer of
-   * any length thus displaces at most one snapshot.
+   * Returns whether to take another snapshot of the answer in place of its previous one. Returns false while a sequence
+   * waits for the previous one, or if it was evicted: others need the slots more. An answer thus displaces at most one
+   * snapshot.
    */
   #followsAnswer(state: RunningState): boolean {
-    if (this.#mostSnapshots === 1) return false; // the only snapshot is the prompt's
+    if (this.#mostSnapshots === 1) return false; // the only snapshot belongs to the prompt
     if (state.answer === undefined) return true;
     const slot = this.#snapshots.get(state.answer);
     if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer);
     return slot !== undefined;
   }
 
-  /** Frees a sequence's slot. Its snapshots stay. */
+  /** Frees a sequence's state slot. Its snapshots stay. */
   release(sequence: Sequence): void {
     const state = sequence.state!;
     this.#dropSource(state);

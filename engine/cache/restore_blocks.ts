@@ -3,20 +3,22 @@ import type { CacheParts } from "../backend/backend.ts";
 import type { PartKind } from "./disk/types.ts";
 import type { Restore } from "../schedule/sequence.ts";
 
-/** Bytes that are copied into or out of the KV cache between two steps. */
+/** Maximum bytes copied into or out of the KV cache between two steps. */
 export const MOST_COPIED = 16 * 2 ** 20;
-/** A prefix part that is not read after this time is computed instead. */
+/** Milliseconds after which a prefix part that has not been read from disk is computed instead. */
 const READ_LIMIT_MS = 2000;
 
 /** Parts of a prefix that are read together and then copied into the KV cache together. */
 export interface Piece extends CacheParts {
   readonly parts: readonly { readonly position: number; readonly kind: PartKind }[];
-  /** After this piece, all blocks before `end` are in the cache. */
+  /** Block position up to which the cache is complete after this piece was copied. */
   readonly end: number;
   readonly last: boolean;
 }
 
-/** Splits the parts that a sequence waits for into pieces, ordered by position, with the state last. */
+/**
+ * Splits the prefix parts that a sequence waits for into pieces, ordered by position, with the recurrent state last.
+ */
 export function* piecesOf(
   { parts, end, slot }: Restore,
   bytesOf: (kind: PartKind) => number,
@@ -28,7 +30,7 @@ export function* piecesOf(
     do {
       bytes += bytesOf(all[next].kind);
       next++;
-      // Parts of one position stay together, so that all earlier positions are complete.
+      // Parts of the same position stay in one piece, so that all earlier positions are complete.
     } while (next < all.length && (bytes < MOST_COPIED / 2 || all[next].position === all[next - 1].position));
     const piece = all.slice(first, next);
     yield {
@@ -41,7 +43,7 @@ export function* piecesOf(
   }
 }
 
-/** Resolves as `result` does, or to undefined when the read takes too long. */
+/** Resolves to the value of `result`, or to undefined when the read takes too long. */
 export async function inTime<T>(result: Promise<T>): Promise<T | undefined> {
   const ended = new AbortController();
   const late = delay(READ_LIMIT_MS, { signal: ended.signal }).then(() => undefined, () => undefined);

@@ -17,17 +17,17 @@ const MOST_SEEN = 1 << 17;
  */
 const COPIED_TOKENS_PER_ROW = 2;
 const LEAST_COPIED_TOKENS = 8;
-/** How long a closing engine writes the remaining parts. */
+/** Milliseconds that a closing engine may spend to write the remaining parts. */
 const FLUSH_MS = 10_000;
 const ROOM_POLL_MS = 10;
 
-/** A part of the KV cache to be written while it is still in memory. */
+/** A part of the KV cache to write to disk while it is still in memory. */
 interface Offer {
-  /** The block of the first group with the tokens, and its hash in the prefix index. */
+  /** The first group's block with the same tokens, and its hash in the prefix index. */
   readonly leader: number;
   readonly hash: number;
   readonly kind: PartKind;
-  /** Called with true if the part was written, otherwise with false. */
+  /** Called with true if the part was written to disk, otherwise with false. */
   readonly settle?: (there: boolean) => void;
 }
 
@@ -35,16 +35,16 @@ interface Offer {
 interface Arrival extends Piece {
   readonly sequence: Sequence;
   readonly restore: Restore;
-  /** Undefined if the piece could not be read. */
+  /** The piece's bytes; undefined if it could not be read. */
   readonly bytes: readonly Uint8Array[] | undefined;
   readonly taken: () => void;
 }
 
 /** Receives the outcome of reads for the scheduler. */
 export interface Restorer {
-  /** The sequence's prefix is in memory: the sequence can run. */
+  /** Reports that the sequence's prefix is in memory, so that the sequence can run. */
   restored(sequence: Sequence): void;
-  /** The prefix could not be read: the missing part must be computed. */
+  /** Reports that the prefix could not be read, so that the missing part must be computed. */
   giveBack(sequence: Sequence): void;
 }
 
@@ -59,21 +59,21 @@ export class StoredPrefixes {
   readonly #unlisten: () => void;
   #cache!: KvCache;
   readonly #bytesPerToken: number;
-  /** Parts to write by name, in writing order. */
+  /** Parts to write to disk by name, in writing order. */
   readonly #offers = new Map<string, Offer>();
-  /** Parts that a request waits for. States may be evicted soon, so they are copied at once. */
+  /** Parts whose storage a request waits for. They are copied at once, because states may be evicted soon. */
   readonly #urgent = new Map<string, Offer>();
   readonly #urgentStates = new Map<string, Offer>();
-  /** Parts that were copied and are being written. */
+  /** Parts that were copied from the KV cache and are being written to disk. */
   readonly #writing = new Map<string, Promise<boolean>>();
   readonly #arrivals: Arrival[] = [];
   /** Hashes of blocks that were computed once. */
   readonly #seen = new Set<number>();
-  /** Bytes that may be copied out while sequences run. */
+  /** Bytes that may be copied out of the KV cache while sequences run. */
   #credit = 0;
   readonly #totals = { hits: 0, tokens: 0, readBytes: 0, writes: 0, writtenBytes: 0 };
 
-  /** `wake` makes the engine call `exchange`. */
+  /** Creates the store of an engine's prompts. `wake` makes the engine call `exchange`. */
   constructor(disk: PromptDisk, backend: Backend, wake: () => void) {
     const { copies } = backend.abilities;
     if (!copies) throw new Error("This backend's KV cache cannot be copied");
@@ -85,7 +85,7 @@ export class StoredPrefixes {
     this.#bytesPerToken = Math.max(4096, tokenBytes);
   }
 
-  /** Sets the cache that the blocks belong to. */
+  /** Sets the KV cache whose blocks are stored. */
   attach(cache: KvCache): void {
     this.#cache = cache;
   }
@@ -95,7 +95,7 @@ export class StoredPrefixes {
     return { ...this.#totals, bytes, limit };
   }
 
-  /** Whether there are parts to copy. */
+  /** Whether any parts wait to be copied into or out of the KV cache. */
   get pending(): boolean {
     if (this.#arrivals.length + this.#urgentStates.size > 0) return true;
     return this.#offers.size + this.#urgent.size > 0 && this.#disk.store.room > 0;
@@ -124,7 +124,7 @@ export class StoredPrefixes {
     this.#disk.store.use(names);
   }
 
-  /** Call when the sequence no longer holds blocks. Reads and writes that it waits for are ignored. */
+  /** Call when the sequence no longer holds blocks. Its pending reads and writes are then ignored. */
   released({ disk }: Sequence): void {
     disk.restoring = undefined;
     disk.storing = undefined;
@@ -136,13 +136,13 @@ export class StoredPrefixes {
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 
-  /** Call after a step of `rows` rows was computed. */
+  /** Call after a step of `rows` rows was computed, to update the copying limit. */
   stepped(rows: number): void {
     const tokens = Math.max(LEAST_COPIED_TOKENS, COPIED_TOKENS_PER_ROW * rows);
     this.#credit = Math.min(this.#credit + tokens * this.#bytesPerToken, 4 * MOST_COPIED);
   }
 
-  /** Starts to read the parts that the sequence waits for. */
+  /** Starts to read from disk the parts that the sequence waits for. */
   fetch(sequence: Sequence, restore: Restore): void {
     sequence.disk.restoring = restore;
     this.#fetch(sequence, restore);
@@ -159,8 +159,9 @@ export class StoredPrefixes {
   }
 
   /**
-   * Writes the whole prompt of a sequence, which is held until then. When it is durable, sets `disk.stored` and resolves
-   * to true. Resolves to false if the sequence ended or was preempted. Throws an Error with the reason of a failure.
+   * Writes the whole prompt of a sequence, whose blocks stay held meanwhile. When the prompt is durable, sets
+   * `disk.stored` and resolves to true. Resolves to false if the sequence ended or was preempted. Throws an Error with
+   * the reason of a failure.
    */
   async storePrompt(sequence: Sequence): Promise<boolean> {
     const { disk, progress } = sequence;
@@ -192,7 +193,7 @@ export class StoredPrefixes {
       const urgent = kind === "state" ? this.#urgentStates : this.#urgent;
       return new Promise<boolean>((resolve) => {
         const [leader, hash] = [sequence.kv.blocks[position], sequence.kv.hashes[position]];
-        const earlier = urgent.get(name)?.settle; // prompts that are stored together share a prefix
+        const earlier = urgent.get(name)?.settle; // prompts that are stored at the same time share a prefix
         const settle = (there: boolean) => {
           earlier?.(there);
           resolve(there);
@@ -210,7 +211,7 @@ export class StoredPrefixes {
     return end * KV_BLOCK_TOKENS;
   }
 
-  /** Copies out the remaining parts, for a limited time. No step may run any more. */
+  /** Copies out and writes the remaining parts, for a limited time. No step may run any more. */
   async flush(restorer: Restorer): Promise<void> {
     const { store } = this.#disk;
     const end = performance.now() + FLUSH_MS;
@@ -237,7 +238,9 @@ export class StoredPrefixes {
     return parts;
   }
 
-  /** Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end. */
+  /**
+   * Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end.
+   */
   #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
     const { promptLength, kv: { indexed } } = sequence;
     const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
@@ -292,7 +295,7 @@ export class StoredPrefixes {
       const read = await inTime(Promise.all(reads));
       if (sequence.disk.restoring !== restore) return;
       const whole = read?.every((bytes) => bytes !== undefined) ? read as Uint8Array[] : undefined;
-      await before; // one piece waits while the next is read
+      await before; // one piece waits while the next one is read
       if (sequence.disk.restoring !== restore) return;
       before = new Promise((taken) => {
         this.#arrivals.push({ sequence, restore, ...piece, bytes: whole, taken });
@@ -376,7 +379,7 @@ export class StoredPrefixes {
     }
   }
 
-  /** Drops all parts to be written, because they cannot or must not be written. */
+  /** Drops all parts that wait to be written. */
   drop(): void {
     const urgent = [...this.#urgentStates.values(), ...this.#urgent.values()];
     for (const offers of [this.#urgentStates, this.#urgent, this.#offers]) offers.clear();

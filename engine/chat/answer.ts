@@ -1,20 +1,20 @@
 import type { ChatPart } from "./types.ts";
 
-/** Collects the parts of an answer as a reader finds them. Blanks around thinking and calls are dropped. */
+/** Collects the parts of an answer that a reader finds. Drops blanks around thinking and tool calls. */
 export class Answer {
   /** Whether the next text is thinking. */
   thinking = false;
   #parts: ChatPart[] = [];
   #calls = 0;
-  /** Blanks that belong to the content only if more text follows. */
+  /** Blanks held back: they belong to the content only if more text follows. */
   #held = "";
-  /** Whether blanks before the next text are dropped. */
+  /** Whether to drop blanks before the next text. */
   #atStart = false;
   readonly #trims: boolean;
 
   /**
-   * With `trims`, blanks between content and calls are dropped. Without `trims`, content is passed on unchanged up to
-   * the first call.
+   * Creates an empty answer. With `trims`, drops blanks between content and tool calls; otherwise passes content on
+   * unchanged up to the first call.
    */
   constructor(trims: boolean) {
     this.#trims = trims;
@@ -46,7 +46,7 @@ export class Answer {
     else this.#add("content", text);
   }
 
-  /** Begins a call. Returns its index, for `args`. */
+  /** Begins a tool call. Returns its index, for `args`. */
   call(name: string): number {
     this.#drop();
     const index = this.#calls++;
@@ -54,7 +54,7 @@ export class Answer {
     return index;
   }
 
-  /** Adds a piece of a call's arguments as JSON. */
+  /** Adds a piece of a tool call's arguments as JSON. */
   args(index: number, text: string): void {
     if (text === "") return;
     const last = this.#parts.at(-1);
@@ -69,7 +69,7 @@ export class Answer {
     this.#held = "";
   }
 
-  /** Passes on the text without blanks at its end, and at its start where these are dropped. */
+  /** Passes on the text without blanks at its end and, if `#atStart`, at its start. */
   #trimmed(type: "reasoning" | "content", text: string): void {
     const start = this.#atStart ? text.length - trimStart(text).length : 0;
     if (start === text.length) return;
@@ -107,7 +107,7 @@ function trimStart(text: string): string {
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LETTERS = 24;
 
-/** Returns `call_` and 24 random letters, unique in practice. */
+/** Returns an id for a tool call: `call_` and 24 random letters, unique in practice. */
 function newCallId(): string {
   const draws = crypto.getRandomValues(new Uint32Array(ID_LETTERS));
   return "call_" + Array.from(draws, (draw) => LETTERS[draw % LETTERS.length]).join("");

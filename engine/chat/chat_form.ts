@@ -20,7 +20,7 @@ export function createChatForm(template: ChatTemplate, tokenizer: Tokenizer): Ch
 class TemplateChatForm implements ChatForm {
   readonly toolFormat: string;
   readonly markers: ReadonlySet<number>;
-  /** Sources of the template and of its variant for tools. */
+  /** Source texts of the chat template and of its variant for tools. */
   readonly #source: string;
   readonly #marks: Marks;
   readonly #syntax: CallSyntax;
@@ -95,7 +95,10 @@ class TemplateChatForm implements ChatForm {
     };
   }
 
-  /** Returns no headers where the mark that ends a header is not a token: then headers look like text. */
+  /**
+   * Returns the message headers. Returns none if the mark that ends a header is not a token, because headers then look
+   * like text.
+   */
   #headers(
     { headers }: NonNullable<CallSyntax["whole"]>,
     { continues }: Prompt,
@@ -106,7 +109,7 @@ class TemplateChatForm implements ChatForm {
     return { headers: { open: continues === undefined, begin, end } };
   }
 
-  /** Returns the grammar of optional thinking, then constrained content or calls. */
+  /** Returns the grammar of an answer: optional thinking, then constrained content or tool calls. */
   #constraint({ constraint }: ChatRequest, tools: ChosenTools, prompt: Prompt): Constraint | undefined {
     const { callable, required, many } = tools;
     if (callable.length === 0 && !constraint) return undefined;
@@ -149,7 +152,7 @@ class TemplateChatForm implements ChatForm {
   }
 }
 
-/** Whether blanks before the content are dropped. Content with a constraint other than JSON keeps them. */
+/** Returns whether blanks before the content are dropped. Content with a constraint other than JSON keeps them. */
 function dropsBlanks(constraint: Constraint | undefined): boolean {
   return !constraint || constraint.kind === "json_schema";
 }

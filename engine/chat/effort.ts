@@ -1,10 +1,10 @@
 import type { ChatRequest } from "./types.ts";
 
-/** Template variables that control how much the model thinks. */
+/** Template variables that control the amount of a model's thinking. */
 
 type Variables = Record<string, unknown>;
 
-/** Words that every template with efforts knows. */
+/** The nearest effort word that every template with efforts knows. */
 const NEAREST: Readonly<Record<string, string>> = { minimal: "low", xhigh: "high", max: "high" };
 
 /** Returns the template's variables for effort. A setting that the request lacks is left to the template. */

@@ -2,7 +2,7 @@ import { mapInSlices } from "../pacing/pauses.ts";
 import { type ChatMessage, MarkedText } from "../tokenizer/types.ts";
 import type { Thinking } from "./thinking.ts";
 
-/** Moves earlier thinking from `reasoning_content` to where the template reads it. */
+/** Moves earlier thinking from `reasoning_content` to the field that the template reads. */
 export function withReasoning(
   messages: readonly ChatMessage[],
   source: string,
@@ -24,7 +24,7 @@ export function withReasoning(
 
 const REASONING_FIELDS = ["reasoning_content", "thinking", "reasoning", "tool_plan"] as const;
 
-/** Returns the message field from which the template reads thinking; "content" where it has none. */
+/** Returns the message field from which the template reads thinking; "content" if it reads none. */
 function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "content" {
   for (const field of REASONING_FIELDS) {
     const read = new RegExp(
@@ -35,17 +35,17 @@ function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "cont
   return "content";
 }
 
-/** A call as a client sends it. */
+/** A tool call as a client sends it. */
 interface GivenCall {
   readonly id?: unknown;
   readonly function?: { readonly name?: unknown; readonly arguments?: unknown };
 }
 
 /**
- * Completes calls and results of earlier turns. A call without an id gets one. A result without an id belongs to the
- * first call of its tool that has no result yet, or else to the first call without a result. The ids are
- * deterministic, so that prompts share prefixes. Missing arguments become {}, and an empty content beside calls
- * becomes null.
+ * Completes tool calls and results of earlier turns. A call without an id gets one. A result without an id belongs to
+ * the first call of its tool that has no result yet, or else to the first call without a result. The ids are
+ * deterministic, so that prompts share prefixes. Missing arguments become {}, and an empty content beside calls becomes
+ * null.
  */
 export function completed(messages: readonly ChatMessage[]): ChatMessage[] {
   let count = 0;
@@ -99,12 +99,12 @@ export function callsApart(messages: readonly ChatMessage[]): ChatMessage[] {
   return apart;
 }
 
-/** A call in a message. */
+/** A tool call in a message. */
 export interface MadeCall {
   readonly function?: { readonly name?: unknown; readonly arguments?: unknown };
 }
 
-/** Appends calls to the content as text between marks, for templates that show no calls. */
+/** Appends tool calls to the content as text between marks, for templates that do not show calls. */
 export function callsAsText(
   messages: readonly ChatMessage[],
   begin: string,
@@ -114,7 +114,7 @@ export function callsAsText(
   return callsWritten(messages, (calls) => [{ mark: begin }, write(calls), { mark: end }]);
 }
 
-/** Appends calls to the content as text and marks. */
+/** Appends tool calls to the content as text, with marks. */
 export function callsWritten(
   messages: readonly ChatMessage[],
   write: (calls: readonly MadeCall[]) => MarkedText["pieces"],
@@ -125,7 +125,7 @@ export function callsWritten(
   });
 }
 
-/** Returns a call as JSON in the models' spelling. */
+/** Returns a tool call as JSON in the models' spelling. */
 export function callAsJson(call: MadeCall): string {
   return `{"name": ${JSON.stringify(String(call.function?.name))}, "arguments": ${argumentsOf(call)}}`;
 }
@@ -135,7 +135,7 @@ export function argumentsOf({ function: { arguments: given } = {} }: MadeCall): 
   return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
-/** Returns a message's text; "" where it has none. */
+/** Returns a message's text; "" if it has none. */
 export function textOf({ content }: ChatMessage): string {
   return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
 }

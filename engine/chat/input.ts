@@ -1,6 +1,6 @@
 import type { Mark, Marks } from "./marks.ts";
 
-/** A step of a reader. The generator yields when it needs more input. */
+/** A step of an answer reader. The generator yields when it needs more input. */
 export type Reading<T = void> = Generator<undefined, T, undefined>;
 
 const SURROGATE = /[\ud800-\udfff]/;
@@ -21,14 +21,14 @@ export class Input {
     this.#text += text;
   }
 
-  /** Marks the end of the input. */
+  /** Marks the input as complete. */
   end(): void {
     this.#ended = true;
   }
 
   /**
-   * Passes on the text before the first of the marks, and consumes the mark. Returns undefined where the
-   * answer ends first.
+   * Passes on the text before the first of the marks, and consumes the mark. Returns undefined if the answer ends
+   * first.
    */
   *until(marks: readonly Mark[], emit: (text: string) => void): Reading<Mark | undefined> {
     for (;;) {
@@ -55,13 +55,13 @@ export class Input {
     }
   }
 
-  /** Consumes one of the marks if it comes next. */
+  /** Consumes one of the marks, if it comes next, and returns it. */
   *mark(marks: readonly Mark[]): Reading<Mark | undefined> {
     const sign = yield* this.accept(marks.map(({ sign }) => sign));
     return marks.find((mark) => mark.sign === sign);
   }
 
-  /** Consumes one of the texts if it comes next. None may be a prefix of another. */
+  /** Consumes one of the texts, if it comes next, and returns it. No text may be a prefix of another. */
   *accept(texts: readonly string[]): Reading<string | undefined> {
     for (;;) {
       const found = texts.find((text) => this.#text.startsWith(text));
@@ -104,13 +104,13 @@ export class Input {
     return this.#take(code !== undefined && code > 0xffff ? 2 : unit.length);
   }
 
-  /** Whether the text comes next. Consumes nothing. */
+  /** Returns whether the text comes next. Consumes nothing. */
   *startsWith(text: string): Reading<boolean> {
     while (this.#text.length < text.length && text.startsWith(this.#text) && !this.#ended) yield;
     return this.#text.startsWith(text);
   }
 
-  /** Passes on one JSON value as written. Returns false where it does not end. */
+  /** Passes on one JSON value as written. Returns false if the value does not end. */
   *json(emit: (text: string) => void): Reading<boolean> {
     const scan = new JsonScan();
     for (;;) {
@@ -125,7 +125,7 @@ export class Input {
     }
   }
 
-  /** Consumes a JSON string; undefined where there is none. */
+  /** Consumes and returns a JSON string; returns undefined if none comes next. */
   *string(): Reading<string | undefined> {
     if ((yield* this.peek()) !== '"') return undefined;
     let json = "";
@@ -148,12 +148,12 @@ export class Input {
 
   #find(sign: string): number {
     let at = this.#text.indexOf(sign);
-    // The second half of a surrogate pair is not a mark, though it is the same unit.
+    // The second half of a surrogate pair is not a mark, although it is the same UTF-16 unit.
     while (at > 0 && FIRST_HALF.test(this.#text[at - 1])) at = this.#text.indexOf(sign, at + 1);
     return at;
   }
 
-  /** Returns the length of the longest suffix that may be the start of a mark. */
+  /** Returns the length of the input's longest suffix that may be the start of a mark. */
   #undecided(marks: readonly Mark[]): number {
     let most = 0;
     for (const { sign } of marks) {
@@ -183,7 +183,7 @@ class JsonScan {
   #escaped = false;
   #begun = false;
 
-  /** Whether the unit belongs to the value. */
+  /** Takes the next UTF-16 unit. Returns whether it belongs to the JSON value. */
   take(unit: string): boolean {
     if (this.quoted) {
       if (this.#escaped) this.#escaped = false;
@@ -191,7 +191,7 @@ class JsonScan {
       else if (unit === '"') this.#close();
       return true;
     }
-    if (SURROGATE.test(unit)) return this.#stop(); // a mark: JSON has none outside strings
+    if (SURROGATE.test(unit)) return this.#stop(); // a mark: JSON has no surrogates outside strings
     if (unit === '"' && !(this.#begun && this.#depth === 0)) {
       this.#begun = this.quoted = true;
       return true;
@@ -213,7 +213,7 @@ class JsonScan {
     return true;
   }
 
-  /** Whether the input so far is a complete value if nothing follows: a number or a word. */
+  /** Whether the input so far is a complete value if no more follows: a number or a word such as `true`. */
   get endsHere(): boolean {
     return this.#begun && this.#depth === 0 && !this.quoted;
   }
@@ -229,7 +229,7 @@ class JsonScan {
   }
 }
 
-/** Whether the text is the start of a JSON value that ends inside a string. */
+/** Returns whether the text is the start of a JSON value that ends inside a string. */
 export function endsInString(text: string): boolean {
   const scan = new JsonScan();
   return [...text.trimStart()].every((unit) => scan.state === "inside" && scan.take(unit)) && scan.quoted;

@@ -9,21 +9,21 @@ export class LarkGrammar {
   readonly loosened: LoosenedSchema[] = [];
   #names = 0;
 
-  /** Adds a rule for the expression. Returns its name. */
+  /** Adds a grammar rule for the expression. Returns the rule's name. */
   rule(expression: string): string {
     const name = `r${this.#names++}`;
     this.#rules.set(name, expression);
     return name;
   }
 
-  /** Returns a reference to what the constraint accepts. */
+  /** Returns a grammar reference to a constraint. */
   part(constraint: Constraint): string {
     const name = `p${this.#names++}`;
     this.#parts[name] = constraint;
     return `@${name}`;
   }
 
-  /** Returns an expression for exactly this text, which must not be empty. */
+  /** Returns a grammar expression for exactly this text, which must not be empty. */
   text(text: string): string {
     return JSON.stringify(text);
   }
@@ -32,31 +32,31 @@ export class LarkGrammar {
     return token === undefined ? this.text(text) : `<[${token}]>`;
   }
 
-  /** Matches any text. */
+  /** Grammar expression that matches any text. */
   get anything(): string {
     this.#rules.set("ANYTHING", "/(?s:.*)/");
     return "ANYTHING";
   }
 
-  /** Matches up to eight blanks and line breaks. */
+  /** Grammar expression that matches up to eight blanks and line breaks. */
   get blank(): string {
     this.#rules.set("BLANK", "/[ \\n]{0,8}/");
     return "BLANK";
   }
 
-  /** Matches any text up to and including the mark. */
+  /** Returns a grammar expression that matches any text up to and including the mark. */
   until(mark: Mark): string {
     return mark.token === undefined ? this.untilText(mark.text) : `${this.anything} ${this.mark(mark)}`;
   }
 
-  /** Matches any text up to and including `end`. */
+  /** Returns a grammar expression that matches any text up to and including `end`. */
   untilText(end: string): string {
     const name = `r${this.#names++}`;
     this.#rules.set(`${name}[lazy]`, `/(?s:.*)${escapeRegex(end)}/`);
     return name;
   }
 
-  /** Returns the constraint that accepts what the expression matches. */
+  /** Returns the constraint for the grammar that starts with the expression. */
   build(start: string): Constraint {
     const lines = [["start", start], ...this.#rules].map(([name, expression]) => `${name}: ${expression}`);
     const { loosened } = this;
@@ -70,7 +70,7 @@ export class LarkGrammar {
   }
 }
 
-/** Returns an expression of alternatives. */
+/** Returns a grammar expression of alternatives. */
 export function oneOf(expressions: readonly string[]): string {
   return expressions.length === 1 ? expressions[0] : `(${expressions.join(" | ")})`;
 }

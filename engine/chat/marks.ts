@@ -13,32 +13,32 @@ export interface Mark {
   readonly sign: string;
 }
 
-/** Returns a mark that is never a token. */
+/** Returns a mark that is always text, never a token. */
 export function textMark(text: string): Mark {
   return { text, token: undefined, sign: text };
 }
 
 /**
- * Lone surrogates represent marker tokens. In decoded text, a surrogate of this range is always the second half of a
- * pair.
+ * First of the lone surrogates that represent marker tokens. In decoded text, a surrogate of this range is always the
+ * second half of a pair.
  */
 const FIRST_SIGN = 0xdc00;
 const MOST_SIGNS = 0x400;
 const SIGN = /\p{Surrogate}/gu;
 
-/** All marks of a model. */
+/** All marks of a model's chat format. */
 export class Marks {
   readonly #tokenizer: Tokenizer;
   readonly #byText = new Map<string, Mark>();
   readonly #signs = new Map<number, string>();
-  /** Text of each sign's token, for places where the token is plain text. */
+  /** Text of the token behind each sign, for places that read the token as text. */
   readonly #texts = new Map<string, string>();
 
   constructor(tokenizer: Tokenizer) {
     this.#tokenizer = tokenizer;
   }
 
-  /** Returns the mark with this text. */
+  /** Returns the mark with the given text. */
   mark(text: string): Mark {
     const known = this.#byText.get(text);
     if (known) return known;
@@ -49,12 +49,12 @@ export class Marks {
     return mark;
   }
 
-  /** Whether the vocabulary has the text as one token. */
+  /** Returns whether the vocabulary has the text as one token. */
   isToken(text: string): boolean {
     return this.mark(text).token !== undefined;
   }
 
-  /** Returns the tokens of text that templates write, control tokens included. */
+  /** Returns the tokens of template text, control tokens included. */
   encode(text: string): number[] {
     return this.#tokenizer.encode(text, { parseSpecial: true });
   }
@@ -64,7 +64,7 @@ export class Marks {
     return this.#signs.get(token);
   }
 
-  /** Returns a reader's input as text. Markers without a meaning at this place become their text. */
+  /** Returns a reader's input as plain text: markers are replaced by their text. */
   plain(input: string): string {
     return input.isWellFormed() ? input : input.replaceAll(SIGN, (sign) => this.#texts.get(sign) ?? "");
   }

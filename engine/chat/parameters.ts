@@ -3,7 +3,7 @@ import type { LarkGrammar } from "./lark.ts";
 import { argumentsForm, type CheckedTool } from "./tools.ts";
 import { isObject } from "./types.ts";
 
-/** A tool's single parameters, for formats that do not write arguments as one JSON object. */
+/** Splits a tool's schema into single parameters, for formats that do not write arguments as one JSON object. */
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -13,17 +13,17 @@ export interface Parameter {
   readonly value: Value;
 }
 
-/** Kinds of values for which formats have their own spelling. Other values are written as JSON. */
+/** Kinds of parameter values that formats spell in their own way. Other values are written as JSON. */
 export type Value =
   | { readonly kind: "text" }
-  /** One of these texts. */
+  /** A value that is one of the given texts. */
   | { readonly kind: "choice"; readonly choices: readonly string[] }
   | { readonly kind: "boolean" }
   | { readonly kind: "list"; readonly items: Value; readonly form: Constraint }
   | { readonly kind: "object"; readonly properties: readonly Parameter[]; readonly form: Constraint }
   | { readonly kind: "json"; readonly form: Constraint };
 
-/** Keywords that do not restrict values. */
+/** JSON schema keywords that do not restrict values. */
 const NOTES = ["title", "description", "default", "examples", "deprecated", "readOnly", "$comment"];
 /** Keywords of an object schema that a list of parameters fully represents. */
 const OBJECT = ["type", "properties", "required", "additionalProperties"];
@@ -47,14 +47,14 @@ export function parametersOf(tool: CheckedTool): Parameter[] {
   return propertiesOf(schema, (part) => argumentsForm(tool, within(tool.parameters, part)));
 }
 
-/** Returns the keywords that a list of parameters does not represent. */
+/** Returns the schema keywords that a list of parameters does not represent. */
 function unlistedOf(schema: Schema): string[] {
   return Object.keys(schema).filter((key) => !ROOT.includes(key) && !NOTES.includes(key));
 }
 
 /**
- * Returns the parameters that a grammar writes, and notes in it what is left out. Throws ConstraintError where the
- * format cannot write the name of a parameter that must be there.
+ * Returns the parameters that a grammar writes, and records in the grammar what it leaves out. Throws ConstraintError
+ * if the format cannot write a required parameter's name.
  */
 export function writtenParameters(
   lark: LarkGrammar,
@@ -78,7 +78,7 @@ export function writtenParameters(
   return parameters.filter((parameter) => !left.includes(parameter));
 }
 
-/** Returns an error for a parameter name that contains the format's end of names. */
+/** Returns the error for a parameter name that contains the text which ends names. */
 function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
   return new ConstraintError(
     `Cannot use the tool ${
@@ -88,7 +88,7 @@ function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
   );
 }
 
-/** Follows references at the root: generators often put the whole schema into `definitions`. */
+/** Returns the schema behind references at the root: generators often put the whole schema into `definitions`. */
 function followed(root: Schema): Schema {
   let schema = root;
   for (
@@ -146,7 +146,7 @@ function valueOf(schema: unknown, whole: (schema: unknown) => Constraint): Value
   return { kind: "json", form: whole(schema) };
 }
 
-/** Returns part of a schema as a schema of its own, with its references in `$defs`. */
+/** Returns a part of a schema as an independent schema, with the referenced definitions in `$defs`. */
 function within(root: Schema, part: unknown): unknown {
   if (!isObject(part) || !refers(part)) return part;
   return { ...moved(part) as Schema, $defs: { root: moved(root) } };
@@ -157,7 +157,7 @@ function refers(value: unknown): boolean {
   return isObject(value) && Object.entries(value).some(([key, inner]) => key === "$ref" || refers(inner));
 }
 
-/** Returns the value with references redirected into `$defs.root`. */
+/** Returns the schema value with references redirected into `$defs.root`. */
 function moved(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(moved);
   if (!isObject(value)) return value;
@@ -169,7 +169,7 @@ function moved(value: unknown): unknown {
   );
 }
 
-/** Returns an expression for the parameters in order, where optional ones may be missing. */
+/** Returns a grammar expression for the parameters in order; optional ones may be missing. */
 export function parameterList(
   parameters: readonly Parameter[],
   separator: string,

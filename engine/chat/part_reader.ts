@@ -15,7 +15,7 @@ export class PartReader implements ChatReader {
   ) {
     this.#input = new Input(marks);
     this.#reading = read(this.#input, answer);
-    this.#reading.next(); // runs until it needs the first input
+    this.#reading.next(); // runs the reader until it needs the first input
   }
 
   get thinking(): boolean {

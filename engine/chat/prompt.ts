@@ -12,11 +12,11 @@ import { type Thinking, type ThinkingState, thinkingState } from "./thinking.ts"
 import { type CheckedTool, toolSpec } from "./tools.ts";
 import type { ChatRequest } from "./types.ts";
 
-/** The parts of a model that make its prompts. */
+/** The parts of a model that determine its prompts. */
 export interface PromptModel {
   readonly template: ChatTemplate;
   readonly tokenizer: Tokenizer;
-  /** Sources of the template and of its variant for tools. */
+  /** Source texts of the chat template and of its variant for tools. */
   readonly source: string;
   readonly syntax: CallSyntax;
   readonly thinking: Thinking | undefined;
@@ -29,9 +29,9 @@ export interface Prompt {
   readonly continues?: "reasoning" | "content";
 }
 
-/** Tokens at the end of a prompt that may contain a mark of thinking. */
+/** Number of tokens at the end of a prompt that may contain a mark of thinking. */
 const TAIL = 64;
-/** Marks the point to continue from. User text never contains it. */
+/** Placeholder for the point from which the answer continues. User text never contains it. */
 const CUT = "\ufdd1continue\ufdd1";
 
 /** Returns the prompt of a conversation. Throws as ChatForm.plan does. */
@@ -61,7 +61,7 @@ class PromptMaker {
     const tokens = this.#encode(messages);
     const state = this.#state(tokens);
     if (this.request.effort !== false || !thinking) return { tokens, thinking: state };
-    // Thinking is disabled, so a thought that the template always opens is closed at once.
+    // Thinking is disabled: a thought that the template always opens is closed at once.
     const end = state === "open"
       ? this.#marks(thinking.beforeEnd + thinking.end.text + thinking.afterEnd)
       : [];
@@ -88,10 +88,7 @@ class PromptMaker {
     return { tokens: this.#appended(reasoning), thinking: "open", continues: "reasoning" };
   }
 
-  /**
-   * Returns the rendered conversation up to the end of the last message's content; undefined where that
-   * fails.
-   */
+  /** Returns the rendered conversation up to the end of the last message's content; undefined if that fails. */
   #cut(content: string): number[] | undefined {
     const messages = this.request.messages.with(-1, {
       ...this.request.messages.at(-1)!,
@@ -106,7 +103,7 @@ class PromptMaker {
     }
   }
 
-  /** Returns a new answer's prompt, followed by the text of the last message. */
+  /** Returns a new answer's prompt, with the last message's text appended. */
   #appended(reasoning: string, content?: string): number[] {
     const parts = [this.#encode(this.request.messages.slice(0, -1))];
     const state = this.#state(parts[0]);
@@ -155,12 +152,12 @@ class PromptMaker {
     return this.model.tokenizer.decode(tokens, { special: true, continuation: true });
   }
 
-  /** Encodes text that templates write, with control tokens. */
+  /** Returns the tokens of template text, with control tokens. */
   #marks(text: string): number[] {
     return this.model.tokenizer.encode(text, { parseSpecial: true });
   }
 
-  /** Encodes user text. */
+  /** Returns the tokens of user text, without control tokens. */
   #text(text: string): number[] {
     return this.model.tokenizer.encode(text);
   }

@@ -7,7 +7,7 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 import { createChatForm } from "./chat_form.ts";
 import type { ChatForm, ChatPart, ChatPlan, ChatReader, Tool } from "./types.ts";
 
-/** Models for chat tests: a template, and a vocabulary of bytes and marks. */
+/** Models for chat tests: each is a template, and a vocabulary of bytes and marks. */
 
 export interface TestModel {
   readonly form: ChatForm;
@@ -39,7 +39,7 @@ export function testModel({ template, toolUse, control = [], userDefined = [] }:
   return { form: createChatForm(createChatTemplate(metadata, tokenizer), tokenizer), tokenizer };
 }
 
-/** An answer, joined from its parts. */
+/** A test's result of reading an answer, with its parts joined. */
 export interface Read {
   reasoning: string;
   content: string;
@@ -58,10 +58,10 @@ export function put(parts: readonly ChatPart[]): Read {
   return read;
 }
 
-/** An engine's output: text pieces and marker tokens. */
+/** An event of an engine's output: a text piece or a marker token. */
 type Event = string | number;
 
-/** Returns `text` as the model's output, with marks as tokens where the vocabulary has them. */
+/** Returns `text` as a model's output, with marks as tokens if the vocabulary has them. */
 function eventsOf({ tokenizer }: TestModel, plan: ChatPlan, text: string): Event[] {
   const events: Event[] = [];
   let held: number[] = [];
@@ -92,10 +92,7 @@ function unitsOf(events: readonly Event[]): Event[] {
   return events.flatMap((event): Event[] => typeof event === "number" ? [event] : [...event]);
 }
 
-/**
- * Reads the answer whole, by single characters, and in every split into two. Asserts that the results are
- * equal.
- */
+/** Reads an answer as a whole, by single characters, and in every split into two. Asserts equal results. */
 export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Read {
   const events = eventsOf(model, plan, text);
   const whole = put(feed(plan.reader(), events));
@@ -109,7 +106,7 @@ export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Re
   return whole;
 }
 
-/** Returns the answer read up to the end of each piece. */
+/** Returns the results of reading the answer up to the end of each piece. */
 export function readEveryBeginning(model: TestModel, plan: ChatPlan, text: string): Read[] {
   const units = unitsOf(eventsOf(model, plan, text));
   return units.map((_, end) => put(feed(plan.reader(), joined(units.slice(0, end)))));

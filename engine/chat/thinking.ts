@@ -3,17 +3,17 @@ import type { Input, Reading } from "./input.ts";
 import type { LarkGrammar } from "./lark.ts";
 import { type Mark, type Marks, textMark } from "./marks.ts";
 
-/** A model's marks of thinking. */
+/** The marks with which a model surrounds its thinking. */
 export interface Thinking {
   readonly begin: Mark;
   readonly end: Mark;
-  /** Text that always follows `begin` and is not part of the thought. */
+  /** Text that always follows the mark `begin` and is not part of the thought. */
   readonly label: string;
-  /** Text between these and the thought in templates. */
+  /** Text that templates write between `begin` with its label and the thought. */
   readonly afterBegin: string;
-  /** Text between the end of the thought and `end`. */
+  /** Text that templates write between the thought and `end`. */
   readonly beforeEnd: string;
-  /** Text between `end` and the answer. */
+  /** Text that templates write between `end` and the answer. */
   readonly afterEnd: string;
   readonly around: Around | undefined;
 }
@@ -22,11 +22,14 @@ export interface Thinking {
 export interface Around {
   readonly begin: Mark;
   readonly end: Mark;
-  /** The marks are tokens, and come with or without a thought before them. */
+  /** Whether the marks are tokens that also come without a thought before them. */
   readonly always: boolean;
 }
 
-/** "open": the prompt has begun it; "closed": the prompt has ended it; "free": the model may begin it. */
+/**
+ * State of thinking after a prompt. "open": the prompt has begun it; "closed": the prompt has ended it; "free": the
+ * model may begin it.
+ */
 export type ThinkingState = "open" | "closed" | "free";
 
 const STYLES: readonly { begin: string; end: string; label?: string; lines?: boolean }[] = [
@@ -38,14 +41,14 @@ const STYLES: readonly { begin: string; end: string; label?: string; lines?: boo
   { begin: "<|channel>", end: "<channel|>", label: "thought\n" },
 ];
 
-/** Granite 3.3's prompt: "write your response between <response></response>". */
+/** Content marks of Granite 3.3, whose prompt says: "write your response between <response></response>". */
 const RESPONSE = ["<response>", "</response>"] as const;
-/** Cohere's marks. */
+/** Cohere's marks around an answer's content. */
 const CONTENTS = [["<|START_RESPONSE|>", "<|END_RESPONSE|>"], ["<|START_TEXT|>", "<|END_TEXT|>"]] as const;
 
 /**
- * Returns the marks of thinking; undefined where the model does not think. Marks occur in the template or are
- * tokens. In the latter case the model may write them even if the template does not.
+ * Returns the marks of thinking; undefined if the model does not think. Marks occur in the template, or are tokens that
+ * the model may write without the template.
  */
 export function findThinking(source: string, marks: Marks): Thinking | undefined {
   const style = STYLES.find(({ begin, end }) =>
@@ -71,7 +74,7 @@ export function findAround(source: string, marks: Marks): Around | undefined {
   return pair && { begin: marks.mark(pair[0]), end: marks.mark(pair[1]), always: true };
 }
 
-/** Returns the grammar of content with its optional marks, if the model writes them. */
+/** Returns the grammar of an answer's content with its optional marks, if the model writes marks. */
 export function contentGrammar(lark: LarkGrammar, around: Around | undefined, content: string): string {
   return around?.always ? `(${lark.mark(around.begin)})? ${content} (${lark.mark(around.end)})?` : content;
 }
@@ -83,18 +86,18 @@ export function thinkingState({ begin, end, label }: Thinking, prompt: string): 
   return tail.endsWith((begin.text + label).trimEnd()) ? "open" : "free";
 }
 
-/** Returns the grammar of thinking before the answer, as the start of a sequence. */
+/** Returns the grammar of thinking before the answer. */
 export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: ThinkingState, blank: string) {
   const rest = `${lark.until(thinking.end)} ${blank}`;
   if (state === "open") return rest;
   const label = thinking.label === "" ? "" : lark.text(thinking.label);
-  // Where prompts end with the role, GLM-4.5 begins the thought on a new line.
+  // If prompts end with the role, GLM-4.5 begins the thought on a new line.
   return state === "free" ? `(${lark.blank} ${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
 }
 
 /**
- * Reads optional thinking. With `blanks`, blanks before and after it are dropped. Returns true where marks
- * surround the content and the first has been read.
+ * Reads optional thinking. With `blanks`, blanks before and after it are dropped. Returns whether the first mark around
+ * the content was read.
  */
 export function* readThinking(
   input: Input,

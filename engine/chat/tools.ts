@@ -3,29 +3,29 @@ import type { Tool } from "./types.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** A tool whose parameters are an object schema. */
+/** A tool with checked parameters: an object schema. */
 export interface CheckedTool {
   readonly name: string;
   readonly description: string | undefined;
   readonly parameters: Schema;
-  /** Whether keywords that cannot be enforced are refused. */
+  /** Whether schema keywords that cannot be enforced are refused. */
   readonly strict: boolean;
 }
 
 const NO_PARAMETERS: Schema = { type: "object", properties: {}, additionalProperties: false };
-/** Keywords that name no parameter, unless they have a value other than null, false and empty ones. */
+/** Schema keywords that describe no parameter, unless their value is not null, false or empty. */
 const NAMELESS = ["$schema", "$id", "type", "title", "description", "required"];
 const EMPTY = ["properties", "additionalProperties"];
 
-/**
- * Returns the tool with its parameters checked. Throws ConstraintError for a schema that is not of an object.
- */
+/** Returns the tool with checked parameters. Throws ConstraintError for a schema that does not describe an object. */
 export function checkTool({ name, description, parameters, strict = false }: Tool): CheckedTool {
   const schema = parameters ? objectSchema(name, parameters) : NO_PARAMETERS;
   return { name, description, parameters: hasParameters(schema) ? schema : NO_PARAMETERS, strict };
 }
 
-/** Whether a schema has parameters, or allows any. Many servers write `{"type": "object"}` for none. */
+/**
+ * Returns whether a schema has parameters, or allows any. Many servers write `{"type": "object"}` for no parameters.
+ */
 function hasParameters(schema: Schema): boolean {
   return Object.entries(schema).some(([keyword, value]) => {
     if (value === null || value === undefined || NAMELESS.includes(keyword)) return false;
@@ -37,7 +37,7 @@ function isEmpty(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.keys(value).length === 0;
 }
 
-/** Returns the form of a tool's arguments, or of a part of them. */
+/** Returns the constraint for a tool's arguments, or for a part of them. */
 export function argumentsForm(
   { name, parameters, strict }: Pick<CheckedTool, "name" | "parameters" | "strict">,
   schema: unknown = parameters,

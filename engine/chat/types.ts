@@ -1,4 +1,4 @@
-/** Chat features of a model (thinking, tool calls), as the rest of the program sees them. */
+/** Chat features of a model (thinking, tool calls): the types that other folders use. */
 
 import type { Constraint } from "../grammar/types.ts";
 import type { ChatMessage } from "../tokenizer/types.ts";
@@ -23,15 +23,15 @@ export const TOOL_NAME_RULE = "must have 1 to 128 letters, digits and _ . -";
  * ```
  */
 export interface Tool {
-  /** 1 to 128 letters, digits and _ . - */
+  /** The tool's name: 1 to 128 letters, digits and _ . - */
   readonly name: string;
   /** The purpose of the tool, for the model to read. */
   readonly description?: string;
-  /** JSON schema of its arguments; absent where it has none. */
+  /** JSON schema of the tool's arguments; undefined if it has none. */
   readonly parameters?: Readonly<Record<string, unknown>>;
   /**
-   * Whether arguments always follow the schema. Default false: keywords that cannot be enforced exactly are loosened.
-   * With true they are refused.
+   * Whether arguments always follow the schema. By default, keywords that cannot be enforced exactly are loosened; with
+   * true they are refused.
    */
   readonly strict?: boolean;
 }
@@ -44,8 +44,8 @@ export interface Tool {
  *
  * const choice: ToolChoice = { name: "now" }; // or "auto", "none", "required"
  * await using model = await loadModel();
- * const { finishReason } = await model.chat("What time is it?", { tools: [{ name: "now" }], toolChoice: choice }).answer();
- * console.log(finishReason); // tool_calls
+ * const { finishReason } = await model.chat("What time is it?", { tools: [{ name: "now" }], toolChoice: choice
+ * }).answer(); console.log(finishReason); // tool_calls
  * ```
  */
 export type ToolChoice = "none" | "auto" | "required" | { readonly name: string };
@@ -54,25 +54,25 @@ export interface ChatRequest {
   readonly messages: readonly ChatMessage[];
   readonly tools?: readonly Tool[];
   readonly toolChoice?: ToolChoice; // default: auto with tools
-  /** Whether the answer may have several calls. Default true. */
+  /** Whether the answer may contain several tool calls. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** The form of the answer's content, without thinking and calls. */
+  /** The form of the answer's content, without thinking and tool calls. */
   readonly constraint?: Constraint;
-  /** How much to think: false disables thinking; a word is passed to templates that know efforts. */
+  /** Amount of thinking: false disables it; a word is passed to templates that know efforts. */
   readonly effort?: false | string;
-  /** Maximum tokens of thinking, after which its end is forced. */
+  /** Maximum tokens of thinking. After them, the end of thinking is forced. */
   readonly thinkingBudget?: number;
   /** Extra variables for the template (`chat_template_kwargs`). */
   readonly variables?: Readonly<Record<string, unknown>>;
   /** Whether the answer continues the last message, which must be the assistant's. */
   readonly continueFinal?: boolean;
-  /** `plan` throws TooManyTokens where the prompt has more. */
+  /** Maximum tokens of the prompt. Above it, `plan` throws TooManyTokens. */
   readonly atMost?: number;
 }
 
 /**
- * Bounds of thinking, for the engine to count. Marks that are tokens are found by these ids, others by their
- * text in any tokens.
+ * Marks and limit of thinking, for the engine to count. The engine finds mark tokens by these ids, and other marks by
+ * their text.
  */
 export interface ThinkingBounds {
   /** Whether the prompt has opened the thinking. */
@@ -88,11 +88,11 @@ export interface ThinkingBounds {
   readonly end: readonly number[];
   /** Maximum tokens between `begin` and `end`; Infinity for no limit. */
   readonly budget: number;
-  /** Headers of messages, if an answer consists of messages. */
+  /** Headers of messages, if an answer consists of several messages. */
   readonly headers?: MessageHeaders;
 }
 
-/** The header of each message in an answer. Headers are not text, so stop texts do not search them. */
+/** Header format of the messages in an answer. Stop texts do not apply inside headers. */
 export interface MessageHeaders {
   /** Whether the answer begins with a header instead of text. */
   readonly open: boolean;
@@ -110,11 +110,11 @@ export interface ChatPlan {
   /** Tokens that are marks here, not text. */
   readonly markers: ReadonlySet<number>;
   readonly thinking?: ThinkingBounds;
-  /** Returns a new reader. Each answer needs its own. */
+  /** Returns a new reader for one answer. */
   reader(): ChatReader;
 }
 
-/** A part of an answer. The joined texts of a call's parts are its arguments as JSON. */
+/** A part of an answer. The texts of a tool call's parts form its arguments as JSON. */
 export type ChatPart =
   | { readonly type: "reasoning"; readonly text: string }
   | { readonly type: "content"; readonly text: string }
@@ -125,25 +125,25 @@ export type ChatPart =
 export interface ChatReader {
   text(text: string): ChatPart[];
   marker(token: number): ChatPart[];
-  /** Returns the text that was held back. */
+  /** Ends the answer. Returns the text that was held back. */
   end(): ChatPart[];
   /** Whether the next text is thinking. */
   readonly thinking: boolean;
 }
 
 /**
- * `plan` throws ChatTemplateError where the model's template refuses the request, ConstraintError for a tool
- * whose parameters are not an object schema, and TooManyTokens.
+ * A model's chat features. `plan` throws ChatTemplateError if the model's template refuses the request, ConstraintError
+ * for a tool whose parameters are not an object schema, and TooManyTokens.
  */
 export interface ChatForm {
   /** The format of tool calls, for example "hermes". */
   readonly toolFormat: string;
-  /** Tokens that are marks, not text, in some answers. */
+  /** Tokens that are marks instead of text in some answers. */
   readonly markers: ReadonlySet<number>;
   plan(request: ChatRequest): ChatPlan;
 }
 
-/** Parses JSON text, for example a call's arguments; undefined where it is not JSON. */
+/** Parses JSON text, for example a tool call's arguments; undefined if it is not JSON. */
 export function tryJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -1,4 +1,4 @@
-/** TypeScript does not know this function yet. */
+/** `JSON.rawJSON`, which TypeScript does not know yet. */
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): unknown };
 
 /**
@@ -9,7 +9,7 @@ export function parseWrittenJson(text: string): unknown {
   return JSON.parse(text, written as (key: string, value: unknown) => unknown);
 }
 
-/** JavaScript passes the number's text as the third argument. */
+/** Keeps the written form of a number. JavaScript passes its text as the third argument. */
 function written(_key: string, value: unknown, { source }: { source?: string }): unknown {
   return Number.isFinite(value) && source !== undefined && String(value) !== source ? rawJSON(source) : value;
 }

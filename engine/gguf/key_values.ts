@@ -20,7 +20,7 @@ export const VALUE_TYPES = [
 ] as const;
 export type ValueType = typeof VALUE_TYPES[number];
 
-/** Smallest encoding of a value: a string has a length, an array an element type and a count. */
+/** Minimum bytes of a value by type: a string has a length, an array an element type and a count. */
 const MIN_BYTES: Readonly<Record<ValueType, number>> = {
   UINT8: 1,
   INT8: 1,
@@ -48,11 +48,11 @@ const TYPED_ARRAYS = {
   FLOAT64: Float64Array,
 } as const;
 
-/** The specification's limit for keys. */
+/** Maximum bytes of a key, by the GGUF specification. */
 const MAX_KEY_BYTES = 65_535;
 /**
- * Limit for array elements of a file that become JavaScript values one by one. The largest published files
- * have about 800,000.
+ * Maximum array elements of a file that become separate JavaScript values. The largest published files have about
+ * 800,000.
  */
 const MAX_BOXED_ELEMENTS = 2_097_152;
 const DEFAULT_ALIGNMENT = 32;
@@ -62,7 +62,7 @@ const ALIGNMENT_KEY = "general.alignment";
 
 export interface KeyValues {
   readonly entries: Map<string, MetadataValue>;
-  /** File offset of each key's value. */
+  /** File offset of each metadata key's value. */
   readonly positions: Map<string, number>;
   /** Alignment of the tensor data in bytes. */
   readonly alignment: number;
@@ -197,7 +197,7 @@ function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
     case "INT64":
       return readBigints(cursor, type, count, field);
     default: {
-      // Typed arrays use the machine's byte order, which is little-endian on all Deno platforms.
+      // Typed arrays use the machine's byte order, which is little-endian on all platforms of Deno.
       const Typed = TYPED_ARRAYS[type];
       return new Typed(cursor.bytes(count * Typed.BYTES_PER_ELEMENT, field).buffer);
     }
@@ -205,8 +205,8 @@ function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
 }
 
 /**
- * Returns the element count, after checking that the elements fit in the remaining bytes. Nothing is
- * allocated before.
+ * Returns the element count of an array, after checking that its elements fit in the remaining bytes. Allocates
+ * nothing.
  */
 function readArrayCount(cursor: Cursor, type: ValueType, field: string, room: Room): number {
   const byte = cursor.position;

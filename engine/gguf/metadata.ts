@@ -1,9 +1,9 @@
 import { GgufError, quote } from "./errors.ts";
 import type { Metadata, MetadataValue } from "./types.ts";
 
-/** The key-value section, with each value's byte offset for error messages. */
+/** The metadata of a GGUF file, with each value's byte offset for error messages. */
 export class MetadataMap implements Metadata {
-  /** `positions` holds the byte offset of each key's value; maps made in memory have none. */
+  /** `positions`: byte offset of each key's value; absent for metadata made in memory. */
   constructor(
     readonly entries: ReadonlyMap<string, MetadataValue>,
     private readonly positions: ReadonlyMap<string, number> = new Map(),
@@ -61,7 +61,7 @@ export class MetadataMap implements Metadata {
     });
   }
 
-  /** Returns the byte offset of the key's value in the file. */
+  /** Returns the byte offset of a metadata key's value in the file. */
   byteOf(key: string): number | undefined {
     return this.positions.get(key);
   }
@@ -85,7 +85,7 @@ export function byteOf(metadata: Metadata, key: string): number | undefined {
   return metadata instanceof MetadataMap ? metadata.byteOf(key) : undefined;
 }
 
-/** Describes a value for a message. */
+/** Returns a short description of a metadata value, for messages. */
 export function inWords(value: MetadataValue): string {
   if (typeof value === "string") return `the string ${quote(value)}`;
   if (typeof value === "object") return `an array of ${value.length} elements`;

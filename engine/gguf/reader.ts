@@ -7,23 +7,21 @@ import { isShard, joinShards } from "./shards.ts";
 import { readTensorTable } from "./tensor_table.ts";
 import type { GgufFile } from "./types.ts";
 
-/** Smallest key-value pair: key length, a key of one byte, type, a value of one byte. */
+/** Bytes of the smallest key-value pair: key length, a key of one byte, type, a value of one byte. */
 const MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1;
-/** Smallest tensor entry: name length, a name of one byte, rank, one dimension, type, offset. */
+/** Bytes of the smallest tensor entry: name length, a name of one byte, rank, one dimension, type, offset. */
 const MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8;
 const MAX_KEY_VALUES = 65_536;
 const MAX_TENSORS = 131_072;
 
-/** Bytes fetched first from an asynchronous source. The amount doubles until it holds the header. */
+/** Bytes fetched first from an asynchronous source. The amount doubles until it includes the whole header. */
 const FIRST_BYTES = 2 ** 20;
 
 /**
- * Reads and checks the header of a GGUF file: version 2 or 3, little-endian. Tensor data is not read. Any
- * shard of a split model opens the whole model; the other shards must lie beside it. `open` opens the files,
- * by default from disk.
- * Throws GgufError for a file that breaks the format or a limit of this reader, and whatever `open` and its
- * sources throw, by default the runtime's own errors.
- * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ * Reads and checks the header of a GGUF file: version 2 or 3, little-endian. Tensor data is not read. Any shard of a
+ * split model opens the whole model; the other shards must lie beside it. `open` opens the files, by default from disk.
+ * Throws GgufError for a file that violates the format or a limit of this reader, and the errors of `open` and its
+ * sources. Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 export async function openGguf(path: string, open: OpenSource = openModelFile): Promise<GgufFile> {
   const one = async (path: string): Promise<GgufFile> => {
@@ -35,7 +33,7 @@ export async function openGguf(path: string, open: OpenSource = openModelFile): 
   return isShard(file) ? await joinShards(file, one) : file;
 }
 
-/** Like openFile, but throws GgufError for a folder or another special file. */
+/** Opens a model file as openFile does, but throws GgufError for a folder or another special file. */
 function openModelFile(path: string): Promise<ByteSource> {
   return openFile(path).catch((error) => {
     if (!(error instanceof TypeError)) throw error;
@@ -44,7 +42,7 @@ function openModelFile(path: string): Promise<ByteSource> {
   });
 }
 
-/** The header needs bytes that are not fetched yet. */
+/** Thrown inside the parser if the header needs bytes that are not fetched yet. */
 class NotFetched extends Error {
   constructor(readonly end: number) {
     super(`byte ${end} is needed`);
@@ -72,8 +70,8 @@ async function parseFetched(path: string, source: ByteSource, open: OpenSource):
 }
 
 /**
- * Like `openGguf`, for bytes in memory: at least the file's header. `fileSize` is the size of the whole file
- * in bytes.
+ * Parses a GGUF header as `openGguf` does, from bytes in memory. `bytes`: at least the header; `fileSize`: bytes of the
+ * whole file.
  */
 export function parseGguf(bytes: Uint8Array, fileSize: number = bytes.length, path = "(memory)"): GgufFile {
   const { readSync } = memorySource(bytes);
@@ -105,7 +103,7 @@ function readVersion(cursor: Cursor): number {
     });
   }
   const version = cursor.u32("version");
-  // In a byte-swapped file, the version is in the upper bytes.
+  // In a byte-swapped file, the version number is in the upper bytes.
   if (version !== 0 && (version & 0xffff) === 0) refuseEndian(4, "version");
   if (version !== 2 && version !== 3) {
     throw new GgufError("GGUF_VERSION", `must be 2 or 3 (got ${version})`, { byte: 4, field: "version" });

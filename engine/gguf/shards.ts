@@ -3,9 +3,9 @@ import { GgufError, quote } from "./errors.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
 /**
- * Models split into several files by llama.cpp's splitter: NAME-00001-of-00003.gguf and so on. Each is a GGUF
- * file with its own tensors and the keys `split.no`, `split.count` and `split.tensors.count`. The first also
- * has the model's metadata.
+ * Models split into several files by llama.cpp's splitter: NAME-00001-of-00003.gguf and so on. Each is a GGUF file with
+ * its own tensors and the keys `split.no`, `split.count` and `split.tensors.count`. The first file also has the model's
+ * metadata.
  */
 const ENDING = ".gguf";
 
@@ -16,12 +16,12 @@ const COUNT = "split.count";
 const NUMBER = "split.no";
 const TENSORS = "split.tensors.count";
 
-/** Whether the file is one of several shards. */
+/** Returns whether the file is one of several shards. */
 export function isShard({ metadata }: GgufFile): boolean {
   return metadata.has(COUNT) && metadata.getCount(COUNT) > 1;
 }
 
-/** Returns the paths of all shards of the model, in order; only `path` where it does not name a shard. */
+/** Returns the paths of all shards of the model, in order; only `path` if it does not name a shard. */
 export function shardPaths(path: string): string[] {
   const stem = basename(path, ENDING);
   const count = SHARD.exec(stem)?.[1];
@@ -33,8 +33,8 @@ export function shardPaths(path: string): string[] {
 }
 
 /**
- * Returns the whole model, given one of its shards. `open` opens the others. Throws GgufError(GGUF_SPLIT)
- * where one is missing or belongs to another model, and whatever `open` throws.
+ * Returns the whole model for one of its shards. `open` opens the others. Throws GgufError(GGUF_SPLIT) if one is
+ * missing or belongs to another model, and the errors of `open`.
  */
 export async function joinShards(
   given: GgufFile,
@@ -71,7 +71,7 @@ async function openShard(
   try {
     file = await open(path);
   } catch (error) {
-    if ((error as { code?: string } | null)?.code === "ENOENT") { // same code in Deno and Node
+    if ((error as { code?: string } | null)?.code === "ENOENT") { // the same error code in Deno and Node
       const beside = quote(basename(given.path));
       throw new GgufError("GGUF_SPLIT", `the model's file ${name} is missing; it must lie beside ${beside}`);
     }
@@ -83,7 +83,8 @@ async function openShard(
     [COUNT, given.metadata.getCount(COUNT)],
     [TENSORS, given.metadata.getCount(TENSORS)],
   ];
-  // Only the first shard must have these keys. A shard with other values belongs to another model.
+  // Only the first shard must have the keys of the architecture and name. A shard with other values belongs to another
+  // model.
   for (const key of ["general.architecture", "general.name"]) {
     const both = [file, given].map(({ metadata }) => metadata.entries.get(key));
     if (both.every((value) => typeof value === "string")) expected.push([key, both[1] as string]);

@@ -3,23 +3,23 @@ import { GgufError, quote } from "./errors.ts";
 import { layoutOfId, nameOfId, SUPPORTED_TYPES, type TensorTypeLayout } from "./tensor_types.ts";
 import type { TensorInfo } from "./types.ts";
 
-/** The specification's limit for tensor names. */
+/** Maximum bytes of a tensor name, by the GGUF specification. */
 const MAX_NAME_BYTES = 64;
 const MAX_RANK = 4;
 
-/** A table entry, read before the start of the data is known. */
+/** An entry of the tensor table, read before the start of the data is known. */
 interface Entry {
   readonly name: string;
   readonly layout: TensorTypeLayout;
   readonly shape: number[];
   readonly byteLength: number;
-  /** Bytes from the start of the data. */
+  /** Offset of the tensor in bytes from the start of the data. */
   readonly offset: number;
-  /** File offset of the offset field. */
+  /** File offset of the entry's offset field. */
   readonly offsetByte: number;
 }
 
-/** Reads the table, and checks that every tensor is aligned, inside the file and not overlapping. */
+/** Returns the tensors of the file. Checks that each is aligned, inside the file and not overlapping. */
 export function readTensorTable(
   cursor: Cursor,
   count: number,
@@ -126,8 +126,8 @@ function byteLengthOfShape(
 }
 
 /**
- * Checks in order of offset that tensors do not overlap and lie inside the file. Data that begins inside the
- * file but ends outside means a truncated file; an offset outside is wrong itself.
+ * Checks in order of offset that tensors do not overlap and lie inside the file. A tensor that begins inside the file
+ * but ends outside means a truncated file; an offset outside is itself wrong.
  */
 function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fileSize: number): void {
   entries.sort((a, b) => a.offset - b.offset);

@@ -44,7 +44,7 @@ const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(
 /** The names of the supported types, for error messages. */
 export const SUPPORTED_TYPES: string = NAMES.join(", ");
 
-/** Returns the layout of ggml's type id; undefined where compy does not support it. */
+/** Returns the layout of ggml's type id; undefined if compy does not support it. */
 export function layoutOfId(id: number): TensorTypeLayout | undefined {
   return LAYOUTS.get(id);
 }
@@ -60,7 +60,7 @@ export function nameOfId(id: number): string {
   return OTHERS.get(id)?.join(", ") ?? "a type that ggml does not know";
 }
 
-/** Returns the bytes of `elements` consecutive values, which must be whole blocks. */
+/** Returns the bytes of `elements` consecutive tensor values, which must be whole blocks. */
 export function byteLengthOf(type: TensorType, elements: number): number {
   const layout = layoutOf(type);
   return elements / layout.elements * layout.bytes;

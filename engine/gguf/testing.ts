@@ -1,4 +1,4 @@
-/** A small GGUF writer for tests: valid files, and files with any field corrupted. */
+/** A GGUF writer for tests: it writes valid files, and files with any field corrupted. */
 
 import { VALUE_TYPES, type ValueType } from "./key_values.ts";
 import { byteLengthOf } from "./tensor_types.ts";
@@ -24,7 +24,7 @@ class FieldWriter {
     this.#buffer.set(bytes, at);
   }
 
-  /** Appends space for a scalar. Returns the view and the offset to write it at. */
+  /** Appends space for a scalar. Returns the view and the offset of that space. */
   scalar(bytes: number): { view: DataView; at: number } {
     const at = this.#grow(bytes);
     return { view: this.#view, at };
@@ -60,7 +60,7 @@ class FieldWriter {
     this.#resize(this.length + bytes);
   }
 
-  /** Appends `count` zeros and returns their offset. */
+  /** Appends `count` zero bytes and returns their offset. */
   #grow(count: number): number {
     const at = this.length;
     const end = at + count;
@@ -102,17 +102,17 @@ interface Tensor {
  */
 export class GgufBuilder {
   version = 3;
-  /** Alignment of the tensor data. Set the key `general.alignment` too. */
+  /** Alignment of the tensor data in bytes. Set the key `general.alignment` too. */
   alignment = 32;
   #keyValues: KeyValue[] = [];
   #tensors: Tensor[] = [];
 
-  /** Sets a scalar or string. Replaces a key of that name at its position. */
+  /** Sets a scalar or string. An existing key of that name keeps its position. */
   set(key: string, type: Exclude<ValueType, "ARRAY">, value: Scalar): this {
     return this.raw(key, VALUE_TYPES.indexOf(type), (out) => writeScalar(out, type, value));
   }
 
-  /** Sets an array. `values` may be the typed array of that element type. */
+  /** Sets an array. `values` may be the typed array of the element type. */
   array(key: string, type: Exclude<ValueType, "ARRAY">, values: ArrayLike<Scalar>): this {
     return this.raw(key, VALUE_TYPES.indexOf("ARRAY"), (out) => {
       out.mark(`${key}/elementType`);
@@ -125,7 +125,7 @@ export class GgufBuilder {
     });
   }
 
-  /** Sets a value of any type id and any bytes. */
+  /** Sets a key to a value of any type id and any bytes. */
   raw(key: string, type: number, value: Uint8Array | ((out: FieldWriter) => void)): this {
     const write = typeof value === "function" ? value : (out: FieldWriter) => out.bytes(value);
     const known = this.#keyValues.findIndex((entry) => entry.key === key);
@@ -139,7 +139,7 @@ export class GgufBuilder {
   }
 
   /**
-   * Adds a tensor. `shape` is in ggml order; `data` defaults to zeros. Replaces a tensor of that name at its
+   * Adds a tensor. `shape` is in ggml order; `data` defaults to zeros. An existing tensor of that name keeps its
    * position.
    */
   tensor(name: string, type: TensorType, shape: readonly number[], data?: ArrayBufferView): this {
@@ -190,10 +190,10 @@ export class GgufBuilder {
 }
 
 /**
- * A written file. Its fields are named `magic`, `version`, `tensorCount`, `keyValueCount`, `KEY/length`,
- * `KEY/name`, `KEY/type`, `KEY/value` (for arrays also `KEY/elementType`, `KEY/count`, `KEY/elements`),
- * `tensors`, `NAME/length`, `NAME/name`, `NAME/rank`, `NAME/dim0` to `dim3`, `NAME/type`, `NAME/offset`,
- * `padding`, `data` and `NAME/data`.
+ * A test file that was written. Its fields are named `magic`, `version`, `tensorCount`, `keyValueCount`, `KEY/length`,
+ * `KEY/name`, `KEY/type`, `KEY/value` (for arrays also `KEY/elementType`, `KEY/count`, `KEY/elements`), `tensors`,
+ * `NAME/length`, `NAME/name`, `NAME/rank`, `NAME/dim0` to `dim3`, `NAME/type`, `NAME/offset`, `padding`, `data` and
+ * `NAME/data`.
  */
 export class BuiltGguf {
   readonly #view: DataView;
@@ -229,7 +229,7 @@ export class BuiltGguf {
     return this;
   }
 
-  /** Returns the bytes up to a field, plus or minus `more` bytes. */
+  /** Returns the bytes up to a field, or `more` bytes further. */
   cut(field: string, more = 0): Uint8Array {
     return this.bytes.subarray(0, this.at(field) + more);
   }

@@ -1,11 +1,11 @@
-/** Files with a changed key or tensor, for tests of refusals. */
+/** Changes a key or tensor of a model file, for tests of refusals. */
 import { MetadataMap } from "./metadata.ts";
 import type { GgufFile, MetadataValue } from "./types.ts";
 
 export interface Changes {
-  /** A key without the architecture, and its new value; undefined removes it. */
+  /** A metadata key without the architecture, and its new value; undefined removes the key. */
   readonly key?: readonly [name: string, value: MetadataValue | undefined];
-  /** A tensor and its new shape; undefined removes it. */
+  /** A tensor's name and its new shape; undefined removes the tensor. */
   readonly tensor?: readonly [name: string, shape: readonly number[] | undefined];
 }
 

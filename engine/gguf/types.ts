@@ -2,7 +2,7 @@ import type { OpenSource } from "./byte_source.ts";
 import type { FORMATS } from "./formats.ts";
 
 /**
- * Contents of a GGUF file's header. The reader has checked everything here against the file's limits.
+ * Contents of a GGUF file's header. The reader has checked them against the file's limits.
  *
  * Source: the GGUF specification, version 3.
  */
@@ -24,21 +24,18 @@ export type MetadataArray =
   | Float32Array
   | Float64Array;
 
-/**
- * Typed look-ups in the key-value section. `get…` throws GgufError(GGUF_HPARAM) for a missing key or wrong
- * type.
- */
+/** Typed access to metadata. `get…` throws GgufError(GGUF_HPARAM) for a missing key or wrong type. */
 export interface Metadata {
   readonly entries: ReadonlyMap<string, MetadataValue>;
   has(key: string): boolean;
-  /** Returns a finite number. Without `fallback`, a missing key throws an error that names it. */
+  /** Returns the key's finite number. Throws for a missing key without `fallback`. */
   getNumber(key: string, fallback?: number): number;
-  /** Returns an integer >= 0. */
+  /** Returns the key's integer >= 0. */
   getCount(key: string, fallback?: number): number;
   getString(key: string, fallback?: string): string;
   getBoolean(key: string, fallback?: boolean): boolean;
   getStrings(key: string): string[] | undefined;
-  /** Returns a numeric array of any element type. */
+  /** Returns the key's numeric array, of any element type. */
   getNumbers(key: string): ArrayLike<number> | undefined;
 }
 
@@ -48,26 +45,26 @@ export type TensorType = keyof typeof FORMATS;
 export interface TensorInfo {
   readonly name: string;
   readonly type: TensorType;
-  /** ggml order: contiguous dimension first, so a matrix is [columns, rows]. */
+  /** The tensor's shape in ggml order: contiguous dimension first, so a matrix is [columns, rows]. */
   readonly shape: readonly number[];
-  /** The model's file that holds the tensor. */
+  /** Path of the model file that contains the tensor. */
   readonly path: string;
-  /** Byte offset from the start of that file. */
+  /** Byte offset of the tensor from the start of its file. */
   readonly offset: number;
   readonly byteLength: number;
 }
 
 /** A model's file, or all files of a split model read as one. */
 export interface GgufFile {
-  /** The path as the caller gave it. */
+  /** The path of the model as the caller gave it. */
   readonly path: string;
-  /** Paths of all files, in order. */
+  /** Paths of all files of the model, in order. */
   readonly paths: readonly string[];
-  /** Bytes of all files together. */
+  /** Bytes of all model files together. */
   readonly fileSize: number;
   readonly version: number;
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, TensorInfo>;
-  /** Opens one of `paths` to read tensors from it. */
+  /** Opens one of the model's files (`paths`) to read tensors from it. */
   readonly open: OpenSource;
 }

@@ -4,15 +4,18 @@ import type { Metadata } from "./types.ts";
 
 /** The tokenizer's tables, checked against each other: an index into one is valid in all. */
 export interface VocabularyTables {
-  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "plamo2" PLaMo's, "bert" WordPiece. */
+  /**
+   * `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "plamo2" PLaMo's,
+   * "bert" WordPiece.
+   */
   readonly model: string;
   readonly tokens: readonly string[]; // [n]
-  /** Token to id, without tokens of empty text. */
+  /** Ids by token text, without tokens of empty text. */
   readonly ids: ReadonlyMap<string, number>;
   readonly scores: ArrayLike<number> | undefined; // [n]
-  /** 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
+  /** Type of each token: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
   readonly tokenTypes: ArrayLike<number> | undefined; // [n]
-  /** Each entry names two tokens, separated by a space. Their concatenation is also a token. */
+  /** BPE merges. An entry names two tokens, separated by a space; their concatenation is also a token. */
   readonly merges: readonly string[] | undefined;
 }
 
@@ -25,8 +28,8 @@ const SPECIAL_IDS = ["bos", "eos", "eot", "eom", "unknown"].map((name) => `token
 
 const MAX_TOKENS = 1_048_576;
 /**
- * Limit in UTF-16 units; the longest in published vocabularies have a few hundred. SentencePiece tries to
- * split a token at every position.
+ * Maximum UTF-16 units of a token; published vocabularies have at most a few hundred. SentencePiece tries to split a
+ * token at every position.
  */
 const MAX_TOKEN_LENGTH = 2048;
 const MAX_MERGES = 2 * MAX_TOKENS;
@@ -83,7 +86,7 @@ function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, numbe
 
 function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
   const scores = readTable(metadata, SCORES, count);
-  // SentencePiece and PLaMo need scores.
+  // SentencePiece and PLaMo models need scores.
   if (!scores && (model === "llama" || model === "t5" || model === "plamo2")) {
     refuse(metadata, SCORES, "nothing", `${count} scores`);
   }
@@ -104,7 +107,7 @@ function readTokenTypes(metadata: Metadata, count: number): ArrayLike<number> | 
   return types;
 }
 
-/** Returns a numeric array with one element per token. */
+/** Returns a metadata array of numbers with one element per token. */
 function readTable(metadata: Metadata, key: string, count: number): ArrayLike<number> | undefined {
   const table = metadata.getNumbers(key);
   if (table && table.length !== count) {
@@ -134,7 +137,7 @@ function readMerges(
   return merges;
 }
 
-/** Returns the two tokens of a merge. The right one is empty where the merge has no space. */
+/** Returns the two tokens of a merge. The right one is empty if the merge has no space. */
 export function mergeParts(merge: string): [left: string, right: string] {
   const space = merge.indexOf(" ", 1); // a part may itself begin with a space
   return space < 0 ? [merge, ""] : [merge.slice(0, space), merge.slice(space + 1)];

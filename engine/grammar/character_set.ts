@@ -20,7 +20,7 @@ export function union(a: CharacterSet, b: CharacterSet): CharacterSet {
   return a.length === 0 ? b : b.length === 0 ? a : setOf([...a, ...b]);
 }
 
-/** Returns all other characters. Surrogates are never included, because they are not characters. */
+/** Returns the set of all characters outside `set`, without surrogates, which are not characters. */
 export function complement(set: CharacterSet): CharacterSet {
   const result: [number, number][] = [];
   let next = 0;

@@ -4,10 +4,10 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 import { createGrammars } from "./grammars.ts";
 import type { Constraint, Grammars } from "./types.ts";
 
-/** Token ids in a grammar must be below this. */
+/** Upper limit of token ids that a grammar may name. */
 const TOKENS = 1 << 18;
 
-/** A vocabulary with one token per byte, an end token, and room for token ids that grammars name. */
+/** A test vocabulary with one token per byte, an end token, and space for token ids that grammars name. */
 const BYTES: Tokenizer = {
   vocabSize: TOKENS,
   bosToken: undefined,
@@ -29,7 +29,7 @@ let grammars: Grammars | undefined;
 
 /**
  * Compiles a constraint for a vocabulary of single bytes. Throws ConstraintError if every model would refuse it. A
- * model's own vocabulary can only make a constraint larger, so its limits may still refuse it.
+ * model may still refuse the constraint, because a larger vocabulary makes it larger.
  */
 export async function checkConstraint(constraint: Constraint): Promise<void> {
   await (grammars ??= createGrammars(BYTES)).compile(constraint);

@@ -1,34 +1,34 @@
-/** Splits forced text into tokens as the tokenizer would split it. */
+/** Splits forced text into tokens as the tokenizer would. */
 
 import type { Tokenizer } from "../tokenizer/types.ts";
 
-/** The library's answer about text that must come next. */
+/** The grammar library's answer about text that must come next. */
 export interface ForcedText {
-  /** UTF-8; 0xFF and `[id]` stand for a token that is not text. */
+  /** Forced text in UTF-8; 0xFF and `[id]` stand for a token that is not text. */
   readonly bytes: Uint8Array;
-  /** Places where a token that extends past the text may begin, in bytes before the text's end. */
+  /** Possible starts of a token that extends past the forced text, in bytes before the text's end. */
   readonly crossings: Uint32Array;
-  /** One bit per byte that may follow the text. */
+  /** Bytes that may follow the forced text, one bit each. */
   readonly next: Uint8Array; // [32]
 }
 
 const MARKER = 0xff;
 const BLANK = 0x20;
-/** Maximum tokens per call; the next call returns the rest. */
+/** Maximum forced tokens per call; the next call returns the rest. */
 const MOST_TOKENS = 256;
 /**
- * Longer texts are cut here, in bytes. Tokens that end within BEYOND bytes of the cut are not forced yet, because a
- * token may reach across it.
+ * Bytes after which a longer forced text is cut. Tokens that end within BEYOND bytes of the cut are not forced yet,
+ * because a token may cross it.
  */
 const LONGEST = 4096;
 const BEYOND = 1024;
 /**
- * Numbers of preceding tokens to split the text with. Smaller numbers are tried if the tokenizer would not produce
- * those tokens.
+ * Numbers of preceding tokens with which the text is split. If the tokenizer would not produce those tokens, the next
+ * number is tried.
  */
 const WINDOWS = [8, 1, 0];
 
-/** One representative per class of characters that pre-tokenizers treat alike, used if that class may follow. */
+/** One character per class that pre-tokenizers treat alike. It stands for its class if that class may follow. */
 const PROBES = [
   "a",
   "A",
@@ -52,20 +52,20 @@ const PROBES = [
 
 interface Division {
   readonly tokens: readonly number[];
-  /** End of each token, in bytes of the text. */
+  /** End of each token in the text, in bytes. */
   readonly ends: readonly number[];
 }
 
-/** The preceding tokens that a text is split with. */
+/** The preceding tokens with which a text is split. */
 interface Window {
   readonly tokens: readonly number[];
   readonly bytes: Uint8Array;
 }
 
-/** Splits forced texts for one vocabulary. */
+/** Splits forced texts into tokens of one vocabulary. */
 export class Divider {
   readonly #text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  /** Text put before a text that the tokenizer would otherwise treat as the start of a prompt. */
+  /** Text to put before a text that the tokenizer would otherwise treat as the start of a prompt. */
   readonly #anchor: string;
   readonly #anchorTokens: readonly number[];
 
@@ -78,8 +78,8 @@ export class Divider {
   }
 
   /**
-   * Returns the tokens that the tokenizer makes of the text after `history`, whatever follows. Text that may still
-   * join a later token is left out. The result depends only on the answer's own tokens and the text.
+   * Returns the tokens that the tokenizer makes of the text after `history`, for any continuation. It leaves out text
+   * that may still join a later token. The result depends only on the answer's own tokens and the text.
    */
   divide(forced: ForcedText, history: readonly number[]): number[] {
     const tokens: number[] = [];
@@ -107,7 +107,7 @@ export class Divider {
     return tokens.slice(0, MOST_TOKENS);
   }
 
-  /** Returns the tokens of an open-ended text that no later text can change. */
+  /** Returns the tokens of a text that no following text can change. */
   #open(bytes: Uint8Array, { next, crossings }: ForcedText, context: readonly number[]): readonly number[] {
     if (unfinished(bytes) > 0) return this.#untilLastWord(bytes, context);
     const { window, division } = this.#behind(bytes, context);
@@ -135,7 +135,9 @@ export class Divider {
     return this.#behind(bytes.subarray(0, cut), context).division?.tokens ?? [];
   }
 
-  /** Returns the first tokens of a long text: those far enough before the cut that text beyond it cannot matter. */
+  /**
+   * Returns the first tokens of a long text: those far enough before the cut to be independent of the text after it.
+   */
   #beginning(bytes: Uint8Array, context: readonly number[]): readonly number[] {
     const cut = bytes.subarray(0, LONGEST);
     const head = cut.subarray(0, cut.length - unfinished(cut));
@@ -144,7 +146,7 @@ export class Divider {
     return division.tokens.filter((_, i) => division.ends[i] <= head.length - BEYOND);
   }
 
-  /** Splits a text after as many preceding tokens as possible. */
+  /** Returns a text split together with the largest possible number of preceding tokens. */
   #behind(bytes: Uint8Array, context: readonly number[]): { window: Window; division?: Division } {
     for (const size of WINDOWS) {
       const tokens = context.slice(context.length - Math.min(size, context.length));
@@ -155,7 +157,10 @@ export class Divider {
     return { window: { tokens: [], bytes: new Uint8Array(0) } };
   }
 
-  /** Splits a text after `window`. Returns undefined if the tokenizer would not produce the window's tokens. */
+  /**
+   * Returns a text split after the tokens of `window`; undefined if the tokenizer would not produce the window's
+   * tokens.
+   */
   #after(bytes: Uint8Array, window: Window): Division | undefined {
     const text = this.#decode(join(window.bytes, bytes));
     const all = text === undefined ? undefined : this.#encode(text, window);
@@ -165,7 +170,7 @@ export class Divider {
     let end = 0;
     for (let i = this.#anchorTokens.length + window.tokens.length; i < all.length; i++) {
       const spelled = this.tokenizer.bytes(all[i]);
-      // A token that must not stand for text, for example a mark that the text spells, is not forced.
+      // A token that must not stand for text (for example a mark that the text spells) is not forced.
       if (!this.isText(all[i]) || !spelled.every((byte, j) => bytes[end + j] === byte)) break;
       end += spelled.length;
       tokens.push(all[i]);
@@ -174,7 +179,7 @@ export class Divider {
     return { tokens, ends };
   }
 
-  /** Returns how many of the first `count` tokens stay the same in `text`, which begins with the window. */
+  /** Returns the number of the first `count` tokens that stay the same in `text`, which begins with the window. */
   #same({ tokens }: Division, count: number, text: string, window: Window): number {
     const all = this.#encode(text, window);
     if (!all) return 0;
@@ -185,7 +190,7 @@ export class Divider {
   }
 
   /**
-   * Returns all tokens of a text that begins with the window; undefined if the tokenizer splits the window otherwise.
+   * Returns all tokens of a text that begins with the window; undefined if the tokenizer splits the window differently.
    */
   #encode(text: string, window: Window): number[] | undefined {
     const all = this.tokenizer.encode(this.#anchor + text);
@@ -195,7 +200,7 @@ export class Divider {
     return fixed ? all : undefined;
   }
 
-  /** Returns undefined if the bytes begin or end inside a character. */
+  /** Returns the bytes as text; undefined if they begin or end inside a character. */
   #decode(bytes: Uint8Array): string | undefined {
     try {
       return this.#text.decode(bytes);
@@ -252,7 +257,7 @@ function probes(next: Uint8Array): string[] {
   });
 }
 
-/** Returns how many bytes at the end belong to an incomplete character. */
+/** Returns the number of bytes at the end that belong to an incomplete character. */
 function unfinished(bytes: Uint8Array): number {
   for (let count = 1; count <= Math.min(3, bytes.length); count++) {
     const byte = bytes[bytes.length - count];

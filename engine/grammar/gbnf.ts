@@ -10,7 +10,7 @@ export type Gbnf =
   | { readonly type: "choice"; readonly options: readonly Gbnf[] }
   | { readonly type: "repeat"; readonly item: Gbnf; readonly least: number; readonly most: number }
   | { readonly type: "rule"; readonly name: string }
-  /** One token by its number, or any other token. */
+  /** A grammar item: one token by its number, or any other token. */
   | { readonly type: "token"; readonly token: number; readonly negated: boolean };
 
 const NAME = /[a-zA-Z0-9_-]+/y;
@@ -120,7 +120,7 @@ class Parser {
     const afterName = this.#at;
     this.#blanks();
     if (this.source.startsWith("::=", this.#at)) {
-      // The next rule begins here.
+      // The next grammar rule begins here.
       this.#at = start;
       return undefined;
     }

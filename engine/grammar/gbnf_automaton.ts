@@ -1,18 +1,18 @@
-/** Automata of regular parts of GBNF grammars, to find where a lexer would read past their end. */
+/** Automata of the regular parts of GBNF grammars, to find out where a lexer would read too far. */
 
 import { type CharacterSet, contains, meet, NOTHING, union } from "./character_set.ts";
 import type { Gbnf } from "./gbnf.ts";
 
-/** Larger expressions are not analyzed; a lexer is assumed to read past them wherever it could. */
+/** Maximum characters of an analyzed expression. For a larger one, the lexer is assumed to read too far. */
 const MAX_POSITIONS = 400;
 const MAX_STATES = 4000;
 
 export interface Automaton {
-  /** The characters that a text may begin with. */
+  /** The characters with which a text of the automaton may begin. */
   readonly first: CharacterSet;
   /**
-   * Whether a complete text of this automaton is a prefix of one of `other` that continues with a character in
-   * `follow`.
+   * Returns whether a complete text of this automaton is a prefix of a text of `other` that continues with a character
+   * in `follow`.
    */
   readsOnIn(other: Automaton, follow: CharacterSet): boolean;
 }
@@ -145,7 +145,7 @@ class Glushkov implements Automaton {
   }
 }
 
-/** Returns one character of each region that the sets divide all characters into. */
+/** Returns one character of each region into which the sets divide all characters. */
 function samples(sets: readonly CharacterSet[]): Set<number> {
   return new Set(
     sets.flatMap((set) => set.flatMap(([first, last]) => [first, last + 1])).filter((code) =>

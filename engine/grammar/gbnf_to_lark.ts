@@ -1,7 +1,7 @@
 /**
- * Translates GBNF into llguidance's Lark. GBNF reads character by character and tries every way, but a Lark lexer
- * takes the longest text it can. So a terminal must not be one that the lexer would read past. Such an expression is
- * split into smaller terminals, in the end into single characters.
+ * Translates GBNF into llguidance's Lark. GBNF reads character by character and tries every way, but a Lark lexer takes
+ * the longest text it can. If the lexer would read past an expression, the expression is split into smaller terminals,
+ * at most into single characters.
  */
 
 import { type CharacterSet, equal, meet, NOTHING, union } from "./character_set.ts";
@@ -11,8 +11,8 @@ import { LIMITS, over } from "./limits.ts";
 import { ConstraintError } from "./types.ts";
 
 /**
- * Returns the Lark grammar. Throws ConstraintError for an invalid grammar and for left recursion, which llama.cpp
- * refuses too.
+ * Returns the Lark grammar of a GBNF text. Throws ConstraintError for an invalid grammar, and for left recursion as
+ * llama.cpp does.
  */
 export function larkOfGbnf(source: string): string {
   const rules = parseGbnf(source);
@@ -27,14 +27,14 @@ export function larkOfGbnf(source: string): string {
 interface Terminal {
   readonly node: Gbnf;
   readonly automaton: Automaton;
-  /** Characters that may follow it. */
+  /** Characters that may follow the terminal. */
   follow: CharacterSet;
 }
 
 class Translation {
-  /** Rules used inside terminals only: they lead to neither recursion nor a token. */
+  /** Rules that are used only inside terminals: they contain neither recursion nor tokens. */
   readonly #regular: Set<string>;
-  /** Expressions that were split, by their Lark text. They stay split. */
+  /** Lark text of expressions that were split and must stay split. */
   readonly #apart = new Set<string>();
   #terminals = new Map<string, Terminal>();
   readonly #automata = new Map<string, Automaton>();
@@ -50,7 +50,7 @@ class Translation {
     }
   }
 
-  /** Splits terminals of which the lexer would match too much text. Returns whether it split any. */
+  /** Splits terminals for which the lexer would match too much text. Returns whether it split any. */
   takeApart(): boolean {
     this.#collect();
     const terminals = [...this.#terminals];
@@ -70,7 +70,7 @@ class Translation {
       lines.push(`${ruleName(name)}: ${this.#lark(this.rules.get(name)!, names)}`);
     }
     for (const [key, name] of names) lines.push(`${name}: ${key}`);
-    // A regular rule is written once and named wherever a terminal uses it.
+    // Each regular rule becomes one Lark terminal, which other terminals name.
     for (const name of this.#regular) lines.push(`${partName(name)}: ${regular(this.rules.get(name)!)}`);
     return lines.join("\n");
   }
@@ -83,7 +83,7 @@ class Translation {
       if (node.type === "rule" && !live.has(node.name)) live.add(node.name);
       for (const inner of children(node)) visit(inner);
     };
-    // Iterating a set also visits the names added meanwhile.
+    // Iterating a set also visits names that were added meanwhile.
     for (const name of live) visit(this.rules.get(name)!);
     return live;
   }
@@ -145,7 +145,7 @@ class Translation {
     return automaton;
   }
 
-  /** Whether the node is a regular expression that was not split and has at least one character. */
+  /** Returns whether the node is a regular expression that was not split and has at least one character. */
   #isTerminal(node: Gbnf): boolean {
     if (node.type === "sequence" && node.items.length === 0) return false;
     if (!isRegular(node, this.#regular)) return false;
@@ -202,7 +202,7 @@ class Translation {
   }
 }
 
-/** Whether the lexer, at the end of `one`, would continue in `other` with text that may follow `one`. */
+/** Returns whether the lexer, at the end of `one`, would continue in `other` with text that may follow `one`. */
 function readsOn(one: Terminal, other: Terminal): boolean {
   if (one.follow.length === 0 || !meet(one.automaton.first, other.automaton.first)) return false;
   return other.node.type !== "class" && one.automaton.readsOnIn(other.automaton, one.follow);
@@ -338,7 +338,7 @@ function isRegular(node: Gbnf, rules: ReadonlySet<string>): boolean {
   return node.type !== "token" && children(node).every((inner) => isRegular(inner, rules));
 }
 
-/** Returns the names that can reach themselves in the graph. */
+/** Returns the names on cycles of the graph. */
 function onCircles(graph: ReadonlyMap<string, readonly string[]>): Set<string> {
   const reach = new Map([...graph].map(([name, to]) => [name, new Set(to)]));
   const found = new Set<string>();
@@ -356,7 +356,7 @@ function onCircles(graph: ReadonlyMap<string, readonly string[]>): Set<string> {
   return found;
 }
 
-/** Returns the number of characters of an expression with its regular rules written out. A repetition counts once. */
+/** Returns the number of characters of an expression with its regular rules inserted. A repetition counts once. */
 function size(root: Gbnf, rules: ReadonlyMap<string, Gbnf>, regularNames: ReadonlySet<string>): number {
   const known = new Map<string, number>();
   const of = (node: Gbnf): number => {

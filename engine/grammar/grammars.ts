@@ -21,14 +21,14 @@ import {
   type Matcher,
 } from "./types.ts";
 
-/** Compiled grammars are cached up to this many bytes. */
+/** Maximum bytes of cached compiled grammars. */
 const CACHE_BYTES = 32 << 20;
 /**
  * Maximum number of refused constraints that are remembered. A remembered constraint is refused without compiling it.
  */
 const REFUSALS = 256;
 const NOBODY: Asker = { tenant: "", batch: false };
-/** Number of the answer's last tokens that forced text may be split with. */
+/** Number of an answer's last tokens with which forced text may be split. */
 const HISTORY = 16;
 
 /**
@@ -36,16 +36,16 @@ const HISTORY = 16;
  * kind of data that follows.
  */
 const STATE_BYTES = 4;
-/** Kinds of following data: the forced text, or the limit that was exceeded. */
+/** Kinds of data after the state: the forced text, or the exceeded limit. */
 const LOOKED = 1;
 const FAILED = 2;
 
 const noTokens: readonly number[] = [];
 
 /**
- * Returns the grammars for one model's vocabulary. `markers` are tokens that never count as text in its answers, even
- * if they spell one, for example `<tool_call>`: only `<[id]>` in a grammar allows them. The first constraint opens
- * the library and loads the vocabulary.
+ * Returns the grammars for one model's vocabulary. `markers`: tokens that never count as text in answers, for example
+ * `<tool_call>`; only `<[id]>` in a grammar allows them. The first constraint opens the library and loads the
+ * vocabulary.
  */
 export function createGrammars(
   tokenizer: Tokenizer,
@@ -57,13 +57,12 @@ export function createGrammars(
 
 export interface GrammarOptions {
   readonly cacheBytes?: number;
-  /** Called once for each schema that was loosened. */
+  /** Called once for each loosened schema. */
   readonly onLoosened?: (schema: LoosenedSchema) => void;
 }
 
 /**
- * Opens the library. Throws ConstraintsMissing if there is none; a library that cannot be loaded now is another
- * error.
+ * Opens the grammar library. Throws ConstraintsMissing if there is none, and another error if it cannot be loaded now.
  */
 async function openLibrary(): Promise<GrammarLibrary> {
   try {
@@ -77,7 +76,7 @@ async function openLibrary(): Promise<GrammarLibrary> {
 }
 
 interface Kept {
-  /** The asker that sent this constraint first. */
+  /** The sender that was first to ask for this constraint. */
   readonly asker: Asker;
   readonly compiled: Promise<CompiledGrammar>;
   bytes: number;
@@ -87,17 +86,14 @@ class LibraryGrammars implements Grammars {
   readonly #maskWords: number;
   readonly #divider: Divider;
   readonly #isText: (token: number) => boolean;
-  /** In order of last use. */
+  /** Cached grammars in order of last use. */
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
-  /** Grammars by the digest of their constraint, the oldest first. */
+  /** Errors of refused constraints by the constraint's digest, oldest first. */
   readonly #refusals = new Map<string, ConstraintError>();
   readonly #loosening: Loosening<CompiledGrammar>;
   #vocabulary: Promise<bigint> | undefined;
-  /**
-   * Buffer for the masks, reused because new memory at each step would keep the garbage collector busy. Undefined
-   * while it is in use.
-   */
+  /** Buffer for masks, reused to spare the garbage collector; undefined while in use. */
   #room: Uint32Array<ArrayBuffer> | undefined;
   #closed = false;
 
@@ -188,7 +184,7 @@ class LibraryGrammars implements Grammars {
     await openLibrary();
     if (this.#closed) throw new Error("The grammars are closed");
     const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary().catch((error) => {
-      // A file that could not be opened may open at the next constraint.
+      // The library's file may be readable at the next constraint, so the failure is not remembered.
       this.#vocabulary = undefined;
       throw error;
     }));
@@ -268,9 +264,9 @@ class LibraryMatcher implements Matcher {
   #mayEnd: boolean;
   #failure: string | undefined;
   #closed = false;
-  /** The last tokens, all text: those after the last marker. */
+  /** The answer's last text tokens: those after the last marker. */
   #history: number[] = [];
-  /** The library's answer about forced text; undefined if it must be asked. */
+  /** The library's answer about forced text; undefined if not yet requested. */
   #forced: Uint8Array<ArrayBuffer> | undefined;
 
   constructor(
@@ -338,7 +334,7 @@ function own(matcher: Matcher): LibraryMatcher {
   return matcher;
 }
 
-/** For calls whose answers are read before the next call. */
+/** Shared buffer for library calls whose answers are read before the next call. */
 const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);

@@ -4,13 +4,13 @@ import { LIMITS, over } from "./limits.ts";
 import { compilableSchema } from "./json_schema/schema.ts";
 import { ConstraintError } from "./types.ts";
 
-/** Lexical parts of a grammar that matter here; anything else is one character. */
+/** Pattern of a Lark grammar's tokens that the check needs; anything else is one character. */
 const TOKEN =
   /"(?:\\.|[^"\\\n])*"|(?:#|\/\/)[^\n]*|\/(?:\\[\s\S]|[^/\\])+\/|%(?:json|llguidance|regex)(?![a-z])|<[^<>\s]+>|::|[0-9]+|[\s\S]/gu;
 
 /**
- * Returns the grammar with its embedded schemas made compilable. Throws ConstraintError if it would cost too much to
- * read, or if llguidance would ignore a part of it.
+ * Returns the grammar with its embedded schemas made compilable. Throws ConstraintError if the grammar is too expensive
+ * to read, or if llguidance would ignore a part of it.
  */
 export function compilableLark(grammar: string): string {
   const result: string[] = [];
@@ -39,7 +39,7 @@ export function compilableLark(grammar: string): string {
   return result.join("");
 }
 
-/** Returns the JSON text at a position. The JSON text ends with its closing bracket. */
+/** Returns the JSON text at a position, up to its closing bracket. */
 function jsonAt(source: string, from: number): { text: string; end: number } {
   const start = from + /^\s*/.exec(source.slice(from))![0].length;
   const piece = /"(?:\\.|[^"\\])*"|[[{]|[\]}]|[^\s[\]{}"]+|\s+|[\s\S]/guy;

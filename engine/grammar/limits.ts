@@ -3,33 +3,35 @@
 import { type Constraint, ConstraintError } from "./types.ts";
 
 export const LIMITS = {
-  /** Characters of all texts and names in a constraint. */
+  /** Maximum characters of all texts and names in a constraint. */
   characters: 256 * 1024,
-  /** Values of a constraint's schemas, choices and parts. */
+  /** Maximum values in a constraint's schemas, choices and parts. */
   values: 20_000,
-  /** Properties of one object in a schema. */
+  /** Maximum properties of one object in a schema. */
   properties: 1000,
-  /** `patternProperties` of one object: each pair is compared. */
+  /** Maximum `patternProperties` of one object: each pair is compared. */
   patternProperties: 50,
-  /** Nesting depth of schemas, parts and a grammar's parentheses. */
+  /** Maximum nesting of schemas, of parts, and of a grammar's parentheses. */
   depth: 64,
-  /** Rules and terminals of a grammar. */
+  /** Maximum rules and terminals of a grammar. */
   rules: 2000,
-  /** Numbers in a grammar's `{m,n}`. */
+  /** Maximum numbers in a grammar's `{m,n}`. */
   repetitions: 100_000,
-  /** Compile time, about twice that of the largest schemas. The clock shows more if threads share cores. */
+  /**
+   * Maximum compile time, about twice that of the largest schemas. Measured times are higher if threads share cores.
+   */
   milliseconds: 400,
-  /** Symbols in all rules of the compiled grammar. */
+  /** Maximum symbols in all rules of the compiled grammar. */
   grammarSize: 100_000,
-  /** Work to build the lexer and its large expressions; about 50,000 per millisecond. */
+  /** Maximum work to build the lexer and its large expressions; about 50,000 per millisecond. */
   initialLexerFuel: 400_000,
-  /** Work of the lexer for one mask; about 14,000 per millisecond. */
+  /** Maximum work of the lexer for one mask; about 14,000 per millisecond. */
   stepLexerFuel: 200_000,
-  /** Lexer states of one answer; 1 to 2 kB each. */
+  /** Maximum lexer states of one answer; 1 to 2 kB each. */
   lexerStates: 10_000,
-  /** Ways to parse the answer up to one position. */
+  /** Maximum ways to parse the answer up to one position. */
   itemsInRow: 2000,
-  /** Parser items for one mask; about 20,000 per millisecond. */
+  /** Maximum parser items for one mask; about 20,000 per millisecond. */
   stepItems: 50_000,
 } as const;
 
@@ -41,7 +43,7 @@ export function over(limit: keyof typeof LIMITS, what: string, value: number): C
 /** Throws ConstraintError if a constraint is too large or too deep, before other code reads it. */
 function checkSize(constraint: Constraint): void {
   let characters = 0, values = 0;
-  // Level by level: the depth of an untrusted value must not become stack depth.
+  // The value is checked level by level, so that its depth does not become stack depth.
   let layer: unknown[] = [constraint];
   // A part is two levels below its parent, and a schema one level below its constraint.
   for (let depth = 0; layer.length > 0; depth++) {

@@ -4,7 +4,7 @@ import { COARSEST } from "./json_schema/schema.ts";
 import { grammarsOf, type LooseSchema, looseSchemas, type Sources } from "./source.ts";
 import { type Asker, type Constraint, ConstraintError, type LoosenedSchema } from "./types.ts";
 
-/** Milliseconds in which the schemas of a constraint are tried one by one. */
+/** Maximum milliseconds for compiling the schemas of a constraint one by one. */
 const LOOSEN_MS = 2000;
 /**
  * Maximum number of loosened schemas that are remembered, so that each is reported only once. Further schemas are
@@ -12,11 +12,11 @@ const LOOSEN_MS = 2000;
  */
 const MOST_TOLD = 1000;
 
-/** Compiles constraints, and counts what is loosened. */
+/** Compiles constraints, and counts the loosened keywords. */
 export class Loosening<G extends { free(): void }> {
   /** The number of loosened keywords, counted once per schema. */
   loosened = 0;
-  /** Loosened schemas that were reported. */
+  /** Loosened schemas that were already reported. */
   readonly #told = new Set<string>();
 
   constructor(
@@ -25,8 +25,8 @@ export class Loosening<G extends { free(): void }> {
   ) {}
 
   /**
-   * Compiles a constraint. If the library refuses it, schemas of tools that cause the refusal are loosened further, then
-   * all schemas of tools.
+   * Compiles a constraint. If the library refuses it, loosens the tool schemas that cause the refusal further, then all
+   * tool schemas.
    */
   async compile(constraint: Constraint, asker: Asker): Promise<G> {
     const schemas = looseSchemas(constraint);
@@ -75,7 +75,7 @@ export class Loosening<G extends { free(): void }> {
       if (this.#told.has(key)) continue;
       this.#told.add(key);
       this.loosened += schema.keywords.length;
-      // A client that changes its schemas all the time must not fill the log.
+      // The log is bounded, because a client may change its schemas all the time.
       if (this.#told.size <= MOST_TOLD) this.onLoosened(schema);
       else this.#told.delete(key);
     }
@@ -85,7 +85,7 @@ export class Loosening<G extends { free(): void }> {
 /** Maximum number of keywords that a message names per schema. */
 const SHOWN = 8;
 
-/** Returns a line for the log. Names come from strangers, so they are short and escaped. */
+/** Returns a log line about a loosened schema. Its names come from strangers, so they are shortened and escaped. */
 export function describeLoosened({ tool, keywords }: LoosenedSchema): string {
   const shown = keywords.slice(0, SHOWN).map((keyword) =>
     JSON.stringify(keyword.slice(0, 100).toWellFormed())

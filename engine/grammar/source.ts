@@ -1,4 +1,4 @@
-/** Converts constraints into llguidance's input: a list of grammars. The first one is the answer's. */
+/** Converts constraints into llguidance's input: a list of grammars, of which the first describes the answer. */
 
 import { withPauses } from "../pacing/pauses.ts";
 import { larkOfGbnf } from "./gbnf_to_lark.ts";
@@ -19,11 +19,14 @@ export interface Sources {
   readonly loosened: readonly LoosenedSchema[];
 }
 
-/** Returns how much of a tool's schema to loosen; see SchemaUse.level. */
+/** Returns how far to loosen a tool's schema (`SchemaUse.level`). */
 export type LevelOf = (schema: LooseSchema) => number;
 export type LooseSchema = Extract<Constraint, { kind: "json_schema" }>;
 
-/** Returns the grammars of a constraint whose size was checked. Throws ConstraintError if it is refused before compilation. */
+/**
+ * Returns the grammars of a constraint whose size was checked. Throws ConstraintError if it is refused before
+ * compilation.
+ */
 export async function grammarsOf(constraint: Constraint, levelOf: LevelOf = () => 0): Promise<Sources> {
   const found: Found = { grammars: [], loosened: [] };
   await add(constraint, ROOT, found, levelOf);
@@ -59,7 +62,7 @@ async function add(constraint: Constraint, name: string, found: Found, levelOf: 
     case "choice":
       if (constraint.choices.length === 0) throw new ConstraintError("choices must have at least one text");
       constraint.choices.forEach(checkText);
-      // One terminal: a lexer handles thousands of choices, but a parser would try each.
+      // The choices form one terminal: a lexer handles thousands of choices, but a parser would try each.
       sources.push({
         name,
         lark_grammar: `start: CHOICE\nCHOICE: ${constraint.choices.map(larkString).join(" | ")}`,
@@ -79,7 +82,7 @@ async function add(constraint: Constraint, name: string, found: Found, levelOf: 
   }
 }
 
-/** Returns a regex between slashes, escaped as Lark requires. */
+/** Returns a regular expression between slashes, escaped as Lark requires. */
 function larkRegex(pattern: string): string {
   const escaped = pattern.replace(
     /\\[\s\S]|[\s\S]/gu,

@@ -10,13 +10,13 @@ import type { Constraint, Grammar, Grammars } from "./types.ts";
 /** A tokenizer with one token per byte, and one end token. */
 export const byteTokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
 
-/** The token of each byte. */
+/** Token id of each byte. */
 const TOKENS = new Map(
   Array.from({ length: byteTokenizer.vocabSize }, (_, token) => [byteTokenizer.bytes(token), token] as const)
     .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
 );
 
-/** Whether the whole text, byte by byte, is an answer of a grammar for `byteTokenizer`. */
+/** Returns whether the grammar for `byteTokenizer` accepts the whole text, byte by byte. */
 export function takes(grammar: Grammar, text: string): boolean {
   const matcher = grammar.matcher();
   try {
@@ -50,7 +50,7 @@ export function allowed(mask: Uint32Array, vocabSize: number): number[] {
 export interface RandomAnswer {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** "stop": complete; "length": cut off; "failed": nothing could follow. */
+  /** How the answer ended: "stop": complete; "length": cut off; "failed": no token could follow. */
   readonly end: "stop" | "length" | "failed";
 }
 
@@ -69,7 +69,7 @@ export async function randomAnswer(
     tokens,
     end,
   });
-  /** An allowed token is refused only when a limit was exceeded; then nothing can follow. */
+  /** An allowed token is refused only if a limit was exceeded; then no token can follow. */
   const failed = async (token: number) => {
     const [mask] = await grammars.masks([matcher]);
     assert(mask.every((word) => word === 0), `token ${token} was allowed and is refused`);

@@ -2,7 +2,7 @@
 
 /** The form that a whole answer must have. */
 export type Constraint =
-  /** JSON text that the schema (2020-12) accepts. */
+  /** A constraint for JSON text that the schema (2020-12) accepts. */
   | {
     readonly kind: "json_schema";
     readonly schema: unknown;
@@ -12,26 +12,26 @@ export type Constraint =
      */
     readonly closed?: boolean;
     /**
-     * The tool whose arguments these are, if its schema is a hint: what cannot be expressed exactly is loosened, so
-     * the answer may break that keyword.
+     * Name of the tool whose arguments the schema describes, if keywords that cannot be expressed exactly may be
+     * loosened.
      */
     readonly looseFor?: string;
   }
   | { readonly kind: "regex"; readonly pattern: string }
-  /** One of these texts. */
+  /** A constraint for one of the given texts. */
   | { readonly kind: "choice"; readonly choices: readonly string[] }
-  /** llguidance's dialect of Lark. `@name` refers to one of `parts`, `<[id]>` to a token. */
+  /** A constraint in llguidance's dialect of Lark. `@name` refers to one of `parts`, `<[id]>` to a token. */
   | {
     readonly kind: "lark";
     readonly grammar: string;
     readonly parts?: Readonly<Record<string, Constraint>>;
-    /** What the grammar leaves out of tools' schemas. */
+    /** Keywords of tools' schemas that the grammar does not enforce. */
     readonly loosened?: readonly LoosenedSchema[];
   }
-  /** llama.cpp's grammar format. */
+  /** A constraint in llama.cpp's grammar format. */
   | { readonly kind: "gbnf"; readonly grammar: string };
 
-/** Returns the constraint of a grammar text: only GBNF writes its rules with ::=, Lark does not. */
+/** Returns the constraint for a grammar text: GBNF if its rules use `::=`, else Lark. */
 export function grammarConstraint(grammar: string): Constraint {
   return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
 }
@@ -43,7 +43,7 @@ export function grammarConstraint(grammar: string): Constraint {
 export class ConstraintError extends Error {
   override name = "ConstraintError";
 
-  /** `isUnsatisfiable`: no answer can match the constraint, so loosening its keywords does not help. */
+  /** `isUnsatisfiable`: no answer can match the constraint, so loosening does not help. */
   constructor(message: string, readonly isUnsatisfiable = false) {
     super(message);
   }
@@ -54,16 +54,16 @@ export class ConstraintsMissing extends Error {
   override name = "ConstraintsMissing";
 }
 
-/** The constraint was not compiled in time, because too many others were compiled. */
+/** The constraint was not compiled in time, because too many others were compiling. */
 export class CompilersBusy extends Error {
   override name = "CompilersBusy";
   override message = "Constraints of other requests are still being compiled: try again later";
 }
 
-/** What the grammar of a tool's arguments does not enforce. */
+/** A tool schema's keywords that its grammar does not enforce. */
 export interface LoosenedSchema {
   readonly tool: string;
-  /** JSON pointers of keywords; "" for the whole schema. */
+  /** JSON pointers of the loosened keywords; "" for the whole schema. */
   readonly keywords: readonly string[];
 }
 
@@ -80,22 +80,22 @@ export interface Grammars {
   /** The number of loosened keywords, counted once per schema. */
   readonly loosened: number;
   /**
-   * Compiles on another thread, or returns a cached grammar at once. A refusal is remembered too. Throws
+   * Compiles a constraint on another thread, or returns a cached grammar at once. Refusals are cached too. Throws
    * ConstraintError, ConstraintsMissing and, never for a batch, CompilersBusy.
    */
   compile(constraint: Constraint, asker?: Asker): Promise<Grammar>;
   /**
    * Returns one mask per matcher, with a bit for each token that may come next; an end token's bit is set if the
-   * answer may end. All masks are computed together, on threads beside the step's. None of the matchers may be used
-   * before it resolves.
+   * answer may end. All masks are computed together, on other threads than the step. No matcher may be used before the
+   * promise resolves.
    *
    * A mask has no bits if nothing can follow or the matcher has failed (a limit was exceeded). The caller may change
    * the masks, which are valid until the next call.
    */
   masks(matchers: readonly Matcher[]): Promise<Uint32Array[]>; // [ceil(vocabSize / 32)] each
   /**
-   * Returns the mask after each of these tokens, given the ones before it. From the first disallowed token on, masks
-   * have no bits. The matcher does not change.
+   * Returns the grammar mask after each draft token. From the first disallowed token on, masks have no bits. The
+   * matcher does not change.
    */
   draftMasks(matcher: Matcher, tokens: Int32Array): Promise<Uint32Array[]>; // [tokens][ceil(vocabSize / 32)]
   close(): void;
@@ -109,20 +109,20 @@ export interface Grammar {
 /** The state of one answer in a grammar. */
 export interface Matcher {
   /**
-   * Takes the answer's next token. Returns false and changes nothing if the grammar refuses it. An end token is taken
-   * where the answer may end, and completes it.
+   * Takes the answer's next token. Returns false and changes nothing if the grammar refuses it. An end token is
+   * accepted if the answer may end, and completes it.
    */
   consume(token: number): boolean;
   /**
-   * Returns the forced tokens, split as the tokenizer splits their text; empty if there is a choice. The matcher does
-   * not consume the tokens.
+   * Returns the forced tokens, split as the tokenizer would split their text; empty if the next token is not forced.
+   * The matcher does not consume them.
    */
   forced(): readonly number[];
   /** Whether the answer is complete, so that only its end may follow. */
   readonly complete: boolean;
   /** Whether the answer may end here, although more may follow. */
   readonly mayEnd: boolean;
-  /** The limit that the answer exceeded, and what to do; then nothing can follow. */
+  /** The limit that the answer exceeded, with advice; no token can follow then. Undefined if none was exceeded. */
   readonly failure: string | undefined;
   close(): void;
 }

@@ -1,6 +1,6 @@
 /** Native kernels that are being built while engines run in WebAssembly. */
 export class ComingKernels {
-  /** Resolves to whether the kernels were built. Never rejects. */
+  /** Promise for whether the native kernels were built. It never rejects. */
   readonly arrived: Promise<boolean>;
   #isHere = false;
   #isPending = true;
@@ -9,7 +9,7 @@ export class ComingKernels {
   #changed = Promise.withResolvers<void>();
   #turn: Promise<void> = Promise.resolve();
 
-  /** `note` receives messages for the operator, one line each. */
+  /** `arrived`: see the property. `note` receives messages for the operator, one line each. */
   constructor(arrived: Promise<boolean>, readonly note: (message: string) => void) {
     this.arrived = arrived.then((isHere) => {
       this.#isPending = false;
@@ -35,7 +35,7 @@ export class ComingKernels {
     };
   }
 
-  /** Runs moves one after another: each needs memory for two copies of the model's weights. */
+  /** Runs engines' moves one after another: each needs memory for two copies of a model's weights. */
   inTurn(work: () => Promise<void>): Promise<void> {
     const turn = this.#turn.then(work);
     this.#turn = turn.catch(() => {});

@@ -20,7 +20,7 @@ export async function describeModel(options: LoadOptions): Promise<ModelDescript
   return new ModelDescription(file, options, adapters);
 }
 
-/** A model file's header and what follows from it. Each part is computed when it is first needed. */
+/** A model file's header and the facts derived from it. Each part is computed at its first use. */
 export class ModelDescription {
   /** The rows of images that the plan takes. Set before the plan is first needed. */
   images?: ImageRows;
@@ -33,7 +33,7 @@ export class ModelDescription {
     readonly adapters: AdapterSet | undefined,
   ) {}
 
-  /** The file may contain only a vocabulary. Throws GgufError. */
+  /** The model's tokenizer, also for a file that contains only a vocabulary. Throws GgufError. */
   get tokenizer(): Tokenizer {
     return this.#tokenizer ??= createTokenizer(this.file.metadata);
   }
@@ -43,7 +43,10 @@ export class ModelDescription {
     return poolingOf(this.file, this.options.pooling);
   }
 
-  /** Returns the plan, with the model's own draft layer if the options want it. Throws GgufError if compy cannot run it. */
+  /**
+   * Returns the plan, with the model's own draft layer if the options ask for it. Throws GgufError if compy cannot run
+   * the model.
+   */
   plan(): Promise<Plan> {
     return this.#plan ??= this.#build();
   }
@@ -61,9 +64,9 @@ export class ModelDescription {
   }
 
   /**
-   * Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. `token`
-   * counts the bytes that a step of one token reads to compute logits; of the experts it counts only the chosen ones.
-   * Throws KernelError and WasmError.
+   * Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. `token`: the
+   * bytes that a step of one token reads to compute logits, with only the chosen experts. Throws KernelError and
+   * WasmError.
    */
   async weightBytes(): Promise<{ readonly all: number; readonly token: number }> {
     const plan = await this.plan();
@@ -77,7 +80,10 @@ export class ModelDescription {
   }
 }
 
-/** Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none. */
+/**
+ * Returns whether the model's own draft layer is loaded. Throws GgufError if the options require one and the file has
+ * none.
+ */
 function wantsDraftLayer(
   file: GgufFile,
   { backend = "cpu", speculate = "auto", draft, lora = [] }: LoadOptions,

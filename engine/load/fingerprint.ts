@@ -23,10 +23,10 @@ const PAGES = 8;
  * Error when the file became shorter meanwhile.
  */
 export async function fingerprintModel(gguf: GgufFile): Promise<ModelFingerprint> {
-  const { createHash } = process.getBuiltinModule("node:crypto"); // browsers load this file too
+  const { createHash } = process.getBuiltinModule("node:crypto"); // not imported: browsers load this file too
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
-    // These keys are skipped, so that a model in one file has the same fingerprint as its shards.
+    // The keys of split files are skipped, so that a model in one file has the same fingerprint as its shards.
     if (key.startsWith("split.")) continue;
     const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
     addEntry(hash, key, value);
@@ -35,7 +35,7 @@ export async function fingerprintModel(gguf: GgufFile): Promise<ModelFingerprint
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
 }
 
-/** Returns the digest of the chat templates of a file that has only this one. */
+/** Returns the fingerprint digest for a file with this single chat template. */
 export function fingerprintTemplate(source: string): string {
   const { createHash } = process.getBuiltinModule("node:crypto");
   const hash = createHash("sha256");
@@ -58,7 +58,7 @@ async function sampleTensors(
   const update = async (path: string, offset: number, length: number) => {
     const bytes = buffer.subarray(0, length);
     const source = files.get(path)!;
-    // Synchronous where possible: there are thousands of pages.
+    // Reads are synchronous if possible: there are thousands of pages.
     const got = source.readSync?.(offset, bytes) ?? await source.read(offset, bytes);
     if (got < length) throw new Error(`"${path}" became shorter while it was read`);
     hash.update(bytes);

@@ -8,7 +8,7 @@ export interface MemoryFigures {
   readonly resident: number;
 }
 
-/** The share of free memory that is left to the rest of the program and machine, and its upper bound in bytes. */
+/** Share of the free memory that is left to other programs, and its upper bound in bytes. */
 const KEPT_SHARE = 0.1;
 const MOST_KEPT = 2 ** 30;
 
@@ -21,8 +21,8 @@ export function freeMemory(figures: MemoryFigures | undefined = systemFigures())
 }
 
 /**
- * Linux only: figures of other systems omit memory that the system could compress or release. Returns undefined
- * without the permission too, and does not prompt for it.
+ * Returns memory figures on Linux; undefined without the permission (no prompt) and on other systems, whose figures
+ * omit memory that the system could release.
  */
 function systemFigures(): MemoryFigures | undefined {
   if (globalThis.process?.platform !== "linux") return undefined; // a browser has no process
@@ -30,7 +30,7 @@ function systemFigures(): MemoryFigures | undefined {
     Deno.permissions.querySync({ name: "sys", kind: "systemMemoryInfo" }).state === "granted";
   if (!permitted) return undefined;
   return {
-    available: process.getBuiltinModule("node:os").freemem(), // MemAvailable
+    available: process.getBuiltinModule("node:os").freemem(), // `MemAvailable` of /proc/meminfo
     limit: process.constrainedMemory(), // control groups v1 and v2; Deno reads these files only with all permissions
     resident: process.memoryUsage().rss,
   };

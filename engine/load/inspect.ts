@@ -17,16 +17,16 @@ export type InspectOptions = Pick<
   "model" | "contextLength" | "parallel" | "kvType" | "activations" | "words"
 >;
 
-/** A model file's content, and the resources that running it needs. */
+/** The contents of a model file, and the resources that running it needs. */
 export interface ModelReport {
   readonly path: string;
   /** Number of the model's files, and their total bytes. */
   readonly files: number;
   readonly fileBytes: number;
   readonly version: number;
-  /** In file order. An array is replaced by its element count if it is long. */
+  /** Metadata in file order. A long array is replaced by its element count. */
   readonly metadata: ReadonlyMap<string, MetadataValue | { readonly elements: number }>;
-  /** Sorted by bytes, largest first. */
+  /** Tensor formats by bytes, largest first. */
   readonly formats: readonly FormatReport[];
   /** The resources that the model needs, or the reason why compy cannot compute it. */
   readonly plan: PlanReport | { readonly refusal: string };
@@ -46,25 +46,25 @@ export interface PlanReport {
   readonly kvTokens: number;
   readonly kvType: KvType;
   readonly layers: readonly LayerKind[];
-  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. */
   readonly memory: {
     readonly weights: number;
     readonly kv: number;
     readonly states: number;
     readonly scratch: number;
   };
-  /** Bytes of the weights that one token reads: without the embedding, and only the experts that it chooses. */
+  /** Bytes of weights that a step of one token reads: without the embedding, and with only the chosen experts. */
   readonly tokenWeights: number;
   /** Free bytes for a model now; undefined when unknown. */
   readonly free: number | undefined;
   /** Parts of the file that text generation does not use, largest first. */
   readonly leftOut: readonly LeftOutPart[];
   readonly text: string;
-  /** GPU dispatches of a one-token step: per layer, and in total. The reason when the GPU cannot compute it. */
+  /** GPU dispatches of a one-token step, per layer and in total; or the reason why the GPU cannot compute it. */
   readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
 }
 
-/** Longer arrays are reported by their length. */
+/** Maximum elements of an array to report; longer arrays are reported by their length. */
 const MAX_ELEMENTS = 8;
 
 /**
@@ -108,9 +108,9 @@ async function describePlan(
     const plan = await described.plan();
     const { all: weights, token: tokenWeights } = await described.weightBytes();
     const free = freeMemory();
-    const wanted = { ...options, drafts: true }; // as by default when a model is loaded
+    const wanted = { ...options, drafts: true }; // drafts are also the default when a model is loaded
     const least = totalOf({ ...engineSize(plan, wanted).memory, weights });
-    // A model that does not fit is described, not refused.
+    // A model that does not fit in memory is described, not refused.
     const bounds = free === undefined || least > free ? undefined : { free, weights };
     const size = engineSize(plan, wanted, bounds);
     const { kv, states, activations } = size.memory;
@@ -125,7 +125,7 @@ async function describePlan(
       free,
       leftOut: leftOutParts(described.file, plan),
       text: printPlan(plan),
-      gpu: await gpuDispatches(await described.plainPlan(), options.words), // the GPU does not draft
+      gpu: await gpuDispatches(await described.plainPlan(), options.words), // the GPU computes no drafts
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;

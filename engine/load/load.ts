@@ -53,32 +53,29 @@ export { blobSource, type OpenSource } from "../gguf/byte_source.ts";
 export { checkConstraint } from "../grammar/check.ts";
 export { checkTemplate, type GivenTemplate } from "../chat/template/chat_template.ts";
 
-/** A loaded engine, and the resources that it takes. */
+/** A loaded engine, and the resources that it occupies. */
 export interface LoadedEngine {
   readonly engine: Engine;
   readonly backend: AnyBackend;
-  /** Why "auto" chose this backend; empty if there was no choice. */
+  /** The reason why "auto" chose this backend; empty for other settings. */
   readonly choice: string;
   readonly loadMs: number;
-  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. */
   readonly memory: EngineSize["memory"] & { readonly weights: number };
-  /** Why the default context is shorter than the model's own, if it is. */
+  /** The figures that made the default context shorter than the model's own; undefined if it is not. */
   readonly cut?: ContextCut;
   /** Tokens that the KV cache holds, summed over all sequences. */
   readonly kvTokens: number;
 }
 
-/**
- * A model whose header was read and checked. A model whose memory need is known, before its weights are read and
- * before large memory is allocated.
- */
+/** A model with a checked header and known memory need, before its weights are read and large memory is allocated. */
 export interface MeasuredModel {
-  /** As in LoadedEngine. */
+  /** Memory need by part, as in LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
-  /** As in ModelInfo. */
+  /** Maximum tokens of one sequence, as in ModelInfo. */
   readonly contextLength: number;
   readonly backend: BackendName;
-  /** Bytes of the weights that one token reads. */
+  /** Bytes of weights that a step of one token reads. */
   readonly tokenBytes: number;
   /** Packs the weights and compiles the plan. Throws KernelError or GpuError, or Error when the file has changed. */
   load(signal?: AbortSignal): Promise<LoadedEngine>;
@@ -122,7 +119,7 @@ async function measure(
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
   const { all: weights, token: tokenBytes } = await described.weightBytes();
-  // Steps may carry drafts also on a backend that is not chosen yet.
+  // Steps may carry drafts even if the backend is not chosen yet.
   const drafts = options.speculate !== "off" && options.backend !== "webgpu";
   const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, described, {
     ...options,
@@ -178,9 +175,9 @@ function boundsOf(
   return free === undefined ? undefined : { free, weights, room: freeRoom };
 }
 
-/** Opens the prompt store first, so that errors appear before anything large is read. */
+/** Loads the model with a prompt store. The store is opened first, so that its errors appear before large reads. */
 async function withPrompts(measured: Measured, options: LoadOptions): Promise<LoadedEngine> {
-  const keeps = options.promptCache && !isEncoder(measured.plan); // an encoder never reuses a text
+  const keeps = options.promptCache && !isEncoder(measured.plan); // an encoder never reuses the cache of a text
   const opened = keeps ? await openPromptStore(options.promptCache!, options) : undefined;
   try {
     return await loadMeasured(measured, options, opened);
@@ -283,7 +280,7 @@ async function openSpeculation(
   { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
-  // Drafts cannot be checked when the backend draws the tokens itself.
+  // Drafts cannot be verified if the backend draws the tokens itself.
   if (backend.abilities.draws) return undefined;
   return new Speculation(
     chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
@@ -298,7 +295,9 @@ function openPromptStore(
   return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
 }
 
-/** Returns how the engine stores prompts. Their names cover everything that their bytes depend on. */
+/**
+ * Returns how the engine stores prompts. The names of stored parts depend on everything that determines their bytes.
+ */
 async function openPromptDisk(
   { promptCache }: LoadOptions,
   { described, plan, backend, opened }: Pick<Measured, "described" | "plan"> & {
@@ -344,7 +343,7 @@ export function fileVersion(path: string): string {
       const { size, mtimeMs, ino } = process.getBuiltinModule("node:fs").statSync(file);
       return `${size} ${mtimeMs} ${ino}`;
     } catch {
-      return "missing"; // the reader reports this with more detail
+      return "missing"; // the reader reports a missing file with more detail
     }
   });
   return versions.join(", ");

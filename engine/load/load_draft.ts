@@ -11,7 +11,7 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** Maximum number of sequences that a draft model follows at once. */
 const MOST_PLACES = 16;
-/** How many tokens one vocabulary may have beyond the other: some files pad theirs to a round number. */
+/** Maximum number of tokens by which one vocabulary may exceed the other: some files pad theirs to a round number. */
 const MOST_BEYOND = 1024;
 
 /** A draft model whose header was read and checked. */
@@ -20,12 +20,12 @@ export interface MeasuredDraft {
   load(signal?: AbortSignal): Promise<DraftModel>;
 }
 
-/** Options of the model that the drafts are for. */
+/** Options of the target model for which drafts are made. */
 type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
 
 /**
- * Reads the header of a draft model; `drafted` is the model that it drafts for. Throws EngineError if their
- * vocabularies differ, or if the draft model generates no tokens.
+ * Reads the header of a draft model. `drafted` is the target model. Throws EngineError if the vocabularies differ, or
+ * if the draft model generates no tokens.
  */
 export async function measureDraft(
   path: string,
@@ -51,7 +51,7 @@ export async function measureDraft(
     memory: { ...memoryOf(plan, size), weights: (await described.weightBytes()).all },
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
-      // Nothing drafts on a GPU.
+      // A GPU computes no drafts.
       const kernels = { ...options, backend: backend === "auto" ? undefined : backend, progress };
       const { backend: drafting } = await prepareBackend(described.file, plan, size, kernels);
       const tables = (blocks: Int32Array) => wholeTables(plan, blocks);
@@ -68,7 +68,7 @@ export async function measureDraft(
   };
 }
 
-/** Returns how many tokens the vocabularies share. Throws EngineError if a shared token differs. */
+/** Returns the number of tokens that both vocabularies share. Throws EngineError if a shared token differs. */
 function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
   const common = Math.min(drafting.vocabSize, drafted.vocabSize);
   if (Math.max(drafting.vocabSize, drafted.vocabSize) - common > MOST_BEYOND) {
@@ -94,7 +94,7 @@ function cannotDraft(path: string, reason: string): EngineError {
   ]);
 }
 
-/** Whether a token has the same bytes and the same kind in both vocabularies. */
+/** Returns whether a token has the same bytes and the same kind in both vocabularies. */
 export function isSameToken(token: number, one: Tokenizer, other: Tokenizer): boolean {
   const [its, ours] = [one.bytes(token), other.bytes(token)];
   return one.isControl(token) === other.isControl(token) && its.length === ours.length &&

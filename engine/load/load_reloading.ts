@@ -15,13 +15,13 @@ import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "../loop/reloading.ts";
 import { EngineError, worded } from "../api/errors.ts";
 
-/** Options for an engine that may be reloaded or moved. */
+/** Options for an engine that may be reloaded, or moved to native kernels. */
 export interface LivingOptions {
-  /** Receives the failures after which the engine is reloaded. Without it, the engine is never reloaded. */
+  /** Receives the failures that cause a reload. Without it, the engine is never reloaded. */
   readonly note?: (message: string) => void;
   /** Called with the engine after it has moved to native kernels. */
   readonly moved?: (loaded: LoadedEngine) => void;
-  /** The model measured with the options of startOptions(), if its header was already read. */
+  /** The model as measured with startOptions(), if its header was already read. */
   readonly measured?: MeasuredModel;
   /** Returns the bytes that a second copy of the model may take; by default the free memory. */
   readonly room?: () => number | undefined;
@@ -40,7 +40,8 @@ export function startOptions(options: LoadOptions): LoadOptions {
 
 /**
  * Loads an engine as loadEngine does, for a long-running process. When the engine fails, it is reloaded from the same
- * file on the same backend, and `note` is told; with "auto", a lost GPU is replaced by the CPU. See ReloadingEngine.
+ * file on the same backend, and `note` receives a message. With "auto", the CPU replaces a lost GPU. See
+ * ReloadingEngine.
  *
  * With `options.coming` the engine moves to the native kernels when they are built.
  */
@@ -61,11 +62,11 @@ export async function loadReloadingEngine(
   }
 }
 
-/** Loads the successive engines of one model. */
+/** Loads a model's first engine and each engine that replaces it. */
 class EngineLoader {
   readonly #version: string;
   readonly #note: (message: string) => void;
-  /** Options for the next load. */
+  /** Options for the next load of the engine. */
   #options: LoadOptions;
   #current!: LoadedEngine;
   #engine!: ReloadingEngine;
@@ -95,11 +96,14 @@ class EngineLoader {
     return this.#facade();
   }
 
-  /** Resolves when the engine computes natively, or it is certain that it will not. Never rejects. */
+  /**
+   * Moves the engine to native kernels when they are built. Resolves after the move, or if they cannot be built. Never
+   * rejects.
+   */
   async goOver(coming: ComingKernels): Promise<void> {
     if (this.given.backend !== undefined || this.#options.backend !== "wasm") return;
     const isHere = await coming.arrived;
-    // Without native kernels, WebAssembly stores the prompts.
+    // If there will be no native kernels, WebAssembly stores the prompts.
     const backend = isHere ? "cpu" : this.given.promptCache ? "wasm" : undefined;
     if (backend === undefined) return;
     try {
@@ -133,7 +137,7 @@ class EngineLoader {
     }
   }
 
-  /** Fixes the backend of later loads. "auto" is not chosen again, because answers must stay the same. */
+  /** Fixes the backend of later loads: "auto" must not choose another one, because answers must stay the same. */
   #keep(backend: BackendName): void {
     this.#options = { ...this.#options, backend, progress: undefined };
   }
@@ -141,12 +145,12 @@ class EngineLoader {
   async #replace(backend: BackendName): Promise<void> {
     checkUnchanged(this.given, this.#version, "again: the file has changed since it was loaded first");
     const free = this.living.room ? this.living.room() : freeMemory();
-    // Free memory after the first engine is closed.
+    // Free memory after closing the first engine.
     const later = free === undefined ? undefined : free + this.#current.memory.weights;
     const options = { ...this.given, backend, progress: undefined, signal: undefined };
     const bounded = { ...options, freeBytes: this.given.freeBytes ?? later };
     const measured = await measureModel(bounded);
-    // What a longer context adds to the KV cache is not resident yet.
+    // KV cache for a longer context is not resident yet, so it is not counted.
     const least = await measureModel({ ...bounded, spareBytes: 0 });
     const alongside = free === undefined || totalOf(least.memory) <= free;
     let next: LoadedEngine | undefined;
@@ -157,7 +161,7 @@ class EngineLoader {
     if (backend === "cpu") this.living.moved?.(this.#facade());
   }
 
-  /** Returns an engine record whose figures always describe the current engine. */
+  /** Returns an engine record whose figures always describe the present engine. */
   #facade(): LoadedEngine {
     const now = () => this.#current;
     return {
@@ -184,7 +188,7 @@ class EngineLoader {
   }
 }
 
-/** Whether the failure, in an engine or in a load, is the loss of a device. */
+/** Returns whether the failure, of an engine or of a load, is the loss of a device. */
 function isLoss(failure: unknown): boolean {
   return failure instanceof DeviceLost || (failure instanceof EngineError && failure.code === "device_lost");
 }

@@ -8,7 +8,7 @@ export type { MachineLimits } from "../plan/cost.ts";
 
 /** Measures the compute hardware of this machine, without a model. */
 
-/** Opens the kernels that compute for `backend`, or for the default backend. Throws KernelError and WasmError. */
+/** Opens the kernels for `backend`, or for the default backend. Throws KernelError and WasmError. */
 async function openKernels(
   threads: number,
   backend: BackendName | undefined,
@@ -18,8 +18,8 @@ async function openKernels(
 }
 
 /**
- * Returns the names of the CPU's instruction sets that have native kernels, best first. With WebAssembly, returns its
- * one name. Throws KernelError and WasmError.
+ * Returns the names of the CPU's instruction sets with native kernels, best first. With WebAssembly, returns its single
+ * name. Throws KernelError and WasmError.
  */
 export async function instructionSets(backend?: BackendName): Promise<string[]> {
   const kernels = await openKernels(1, backend);
@@ -31,8 +31,8 @@ export async function instructionSets(backend?: BackendName): Promise<string[]> 
 }
 
 /**
- * Measures the limits with `threads` threads. The measurement takes about a second, fully loads the threads' cores
- * and uses 512 MiB of memory. Throws KernelError and WasmError.
+ * Measures the machine's limits with `threads` threads. Takes about a second, all time of the threads' cores, and 512
+ * MiB of memory. Throws KernelError and WasmError.
  */
 export async function measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits> {
   const kernels = await openKernels(threads, backend);
@@ -43,14 +43,17 @@ export async function measureLimits(threads: number, backend?: BackendName): Pro
   }
 }
 
-/** A GPU adapter, and the results of trying it. */
+/** A GPU adapter, and the results of testing it. */
 export interface GpuReport {
   readonly name: string;
-  /** Whether it computes on the CPU. */
+  /** Whether the adapter computes on the CPU. */
   readonly software: boolean;
-  /** Whether it supports 16-bit floats and they work. */
+  /** Whether the adapter supports 16-bit floats and computes them correctly. */
   readonly f16: boolean;
-  /** Largest error of f32 products, relative to the sum of their magnitudes; NaN or Infinity if no result is right. */
+  /**
+   * Largest error of f32 products on the GPU, relative to the sum of their magnitudes; NaN or Infinity if no result is
+   * right.
+   */
   readonly error: number;
 }
 

@@ -5,36 +5,36 @@ export interface MemoryBounds {
   readonly free: number;
   /** Bytes of the packed weights. */
   readonly weights: number;
-  /** Names the bound if it is not this machine's free memory. */
+  /** Words for the memory bound, if it is not this machine's free memory. */
   readonly room?: MemoryRoom;
 }
 
 /** Wording of messages about a bound that is not the machine's memory. */
 export interface MemoryRoom {
-  /** Stands before the bytes: `… memory has room for`. */
+  /** Text before the bytes in a message: `… memory has room for`. */
   readonly allows: Wording;
-  /** How to get more: `use …`. */
+  /** Advice on how to get more memory: `use …`. */
   readonly advice: Wording;
 }
 
-/** Settings need more memory than is free. The message lists the sums and settings that fit. */
+/** Thrown if settings need more memory than is free. The message lists the needs, and settings that fit. */
 export class MemoryError extends WordedError {
   override name = "MemoryError";
 
-  /** `needed`: bytes that the whole model needs, if that exceeds the free memory. */
+  /** `needed`: bytes that the whole model needs, if they exceed the free memory. */
   constructor(message: string | Wording, readonly needed?: number) {
     super(message);
   }
 }
 
-/** The bytes that a model takes with given settings. */
+/** The bytes that a model needs with given settings. */
 export interface MemoryNeeds {
   readonly weights: number;
   readonly activations: number;
   /** Bytes of recurrent state; 0 for models without it. */
   readonly states: number;
   readonly kv: number;
-  /** What the KV cache holds; absent for models without one. */
+  /** Contents of the KV cache in words; undefined for models without one. */
   readonly kvNote?: Wording;
 }
 
@@ -67,7 +67,7 @@ export function shortage(
   return new MemoryError(message, totalOf(needs));
 }
 
-/** Returns the alternatives with ", or " between them. */
+/** Returns the alternatives joined by ", or ". */
 export function either(alternatives: Wording): Wording {
   return alternatives.flatMap((one, i) => i === 0 ? [one] : [", or ", one]);
 }
@@ -78,7 +78,10 @@ export function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toLocaleString("en-US", digits)} MB`;
 }
 
-/** Returns the largest whole number from 1 to `most` that fits, or 0. If a number fits, all smaller ones must fit. */
+/**
+ * Returns the largest whole number from 1 to `most` that fits; 0 if none does. If a number fits, all smaller ones must
+ * fit.
+ */
 export function largest(most: number, fits: (n: number) => boolean): number {
   let [low, high] = [0, most];
   while (low < high) {

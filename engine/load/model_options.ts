@@ -1,4 +1,6 @@
-/** Options with which a model is loaded. A new one needs its type and its entry here, and the code that applies it. */
+/**
+ * Options with which a model is loaded. A new option needs its type and its entry here, and the code that applies it.
+ */
 import {
   ACCURACIES,
   type Accuracy,
@@ -34,9 +36,14 @@ import { SPECULATE, type Speculate } from "../speculation/choose.ts";
 export interface LoadOptions {
   /** Maximum number of requests that run together; others wait. Default 4. */
   readonly parallel?: number;
-  /** Context window: maximum tokens of prompt and answer. Default the model's own, as far as memory is free. */
+  /**
+   * Context window: maximum tokens of prompt and answer. By default the model's own context, as far as memory is free.
+   */
   readonly ctx?: number;
-  /** The backend. `auto` chooses the GPU if it measures faster. Default the native CPU kernels, or WebAssembly without them. */
+  /**
+   * The backend. `auto` chooses the GPU if it measures faster. Default the native CPU kernels, or WebAssembly without
+   * them.
+   */
   readonly backend?: BackendName;
   /** Number of compute threads. Default one per physical core. */
   readonly threads?: number;
@@ -46,9 +53,15 @@ export interface LoadOptions {
   readonly arithmetic?: Arithmetic;
   /** Whether a GPU may use an arithmetic that fails the model's accuracy gates. Default `gated`: no. */
   readonly accuracy?: Accuracy;
-  /** Storage type of the KV cache. Default `f16`: 16 bits per value; on the CPU these are integers with one scale per head. */
+  /**
+   * Storage type of the KV cache. Default `f16`: 16 bits per value; on the CPU these are integers with one scale per
+   * head.
+   */
   readonly kvType?: KvType;
-  /** Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default `fast`. */
+  /**
+   * Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default
+   * `fast`.
+   */
   readonly activations?: ActivationPrecision;
   /**
    * Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens; without `ctx`, for `parallel`
@@ -72,7 +85,7 @@ export interface LoadOptions {
   readonly queue?: number;
   /** The model's id. Default its file name without `.gguf`. */
   readonly id?: string;
-  /** Jinja source of a chat template that replaces the file's. */
+  /** Jinja source of a chat template that replaces the file's template. */
   readonly chatTemplate?: string;
   /** Stores prompts in a folder, up to `bytes` bytes, so that a later process reuses them. CPU only. */
   readonly promptCache?: { readonly folder: string; readonly bytes: number; readonly eager?: boolean };
@@ -88,13 +101,13 @@ export interface LoadOptions {
 
 /** Describes one option, for the library's checks and for the commands' options. */
 export interface LoadOption {
-  /** Placeholder for the value in a command's help. */
+  /** Placeholder for the option's value in a command's help. */
   readonly placeholder: string;
   /** What the option does, its values and its default, without capital letter and full stop. */
   readonly doc: string;
-  /** The allowed values; without them any text, or a whole number. */
+  /** The allowed words for an option; without them any text, or a whole number. */
   readonly words?: readonly string[];
-  /** Maximum of a whole number; the minimum is 1. */
+  /** Maximum of a whole-number option; the minimum is 1. */
   readonly max?: number;
   readonly isFile?: boolean;
   /** Whether the option is a list; its flag may be repeated. */
@@ -103,7 +116,7 @@ export interface LoadOption {
 
 type LoadOptionTable = { readonly [Name in keyof LoadOptions]?: LoadOption };
 
-/** How a model is computed. */
+/** Options of the computation. */
 export const COMPUTE_OPTIONS = {
   threads: { placeholder: "N", max: 1024, doc: "compute threads (default: one per physical core)" },
   isa: {
@@ -144,7 +157,7 @@ export const COMPUTE_OPTIONS = {
   },
 } as const satisfies LoadOptionTable;
 
-/** Where draft tokens come from. */
+/** Options for the source of draft tokens. */
 export const DRAFT_OPTIONS = {
   speculate: {
     placeholder: "S",

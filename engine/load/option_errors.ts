@@ -45,7 +45,7 @@ export function checkTogether(
   if (promptCache && backend === "webgpu") throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
 }
 
-/** Returns why the drafting options rule out a GPU; undefined if none does. */
+/** Returns why the drafting options rule out a GPU; undefined if they do not. */
 function reasonAgainstDrafts(
   { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
 ): Wording | undefined {
@@ -69,7 +69,7 @@ export const NO_PROMPTS_ON_GPU: Wording = [
   { backend: "cpu" },
 ];
 
-/** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
+/** Returns why these options cannot run on a GPU with any model; undefined if they can. */
 export function reasonAgainstGpu(
   file: GgufFile,
   plan: Plan,

@@ -6,7 +6,7 @@ import type { LoadOptions as ModelOptions } from "./model_options.ts";
 import type { MemoryRoom } from "./memory_error.ts";
 import type { SizeOptions } from "./size.ts";
 
-/** Options that the library hands on in another form. */
+/** Options that the library passes on in another form. */
 type LibraryOptions = "ctx" | "chatTemplate" | "promptCache" | "reload" | "onProgress" | "onWarning";
 
 /** Options of loading a model. */
@@ -17,18 +17,18 @@ export interface LoadOptions
   readonly open?: OpenSource;
   /** Bytes that the model may take; by default the free memory, if known. Not for GPU memory. */
   readonly freeBytes?: number;
-  /** Names the bound behind `freeBytes` in messages, if it is not this machine's memory. */
+  /** Words for the bound `freeBytes` in messages, if it is not this machine's free memory. */
   readonly freeRoom?: MemoryRoom;
   readonly progress?: (done: number, total: number) => void;
-  /** Words the settings in notes and in the reason for a backend; by default options of the library. */
+  /** Words for settings in notes and in the reason for a backend; by default library options. */
   readonly words?: Words;
   /** Receives warnings about problems that stop neither the load nor a request. */
   readonly warn?: (message: string) => void;
-  /** Replaces the file's chat template. */
+  /** A chat template that replaces the file's template. */
   readonly chatTemplate?: GivenTemplate;
-  /** Stores prompts on a disk. CPU only. */
+  /** Where to store prompts on a disk. CPU only. */
   readonly promptCache?: PromptCacheOptions;
-  /** Native kernels that the engine will move to; see loadReloadingEngine. */
+  /** Native kernels to which the engine will move (`loadReloadingEngine`). */
   readonly coming?: ComingKernels;
 }
 
@@ -37,8 +37,8 @@ export interface PromptCacheOptions {
   readonly folder: string;
   /** Maximum bytes on the disk. */
   readonly bytes: number;
-  /** Write each prompt at once, not only when it is used a second time. */
+  /** Whether to write each prompt at its first use, not only at its second. */
   readonly eager?: boolean;
-  /** Never evict a prompt that was written or used within this many milliseconds. */
+  /** Milliseconds for which a prompt is kept after it was written or used. */
   readonly keepMs?: number;
 }

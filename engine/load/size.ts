@@ -16,20 +16,20 @@ import { planScratch } from "../plan/scratch.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 
 export interface SizeOptions {
-  /** Maximum tokens of one sequence; by default the model's own context, as far as the KV cache holds it. */
+  /** Maximum tokens of one sequence; by default the model's own context, as far as the KV cache can hold it. */
   readonly contextLength?: number;
   /** Maximum number of running sequences. */
   readonly parallel?: number;
   /** Bytes of the KV cache; by default enough for all sequences at full length. */
   readonly kvBytes?: number;
-  /** Without `kvBytes`: bounds the KV cache to this share of the free memory that remains after the rest. */
+  /** Without `kvBytes`: share of the remaining free memory that bounds the KV cache. */
   readonly kvShare?: number;
   /**
    * Without `contextLength` and `kvBytes`: bytes by which the KV cache may grow for one longer sequence. By default the
-   * free memory that remains, or 0 if that is unknown.
+   * remaining free memory; 0 if unknown.
    */
   readonly spareBytes?: number;
-  /** Maximum number of requests that wait beyond those that run. */
+  /** Maximum number of waiting requests, besides the running ones. */
   readonly queue?: number;
   /** Whether steps carry drafts. */
   readonly drafts?: boolean;
@@ -39,7 +39,7 @@ export interface SizeOptions {
 export interface EngineSize {
   /** Maximum tokens of one sequence. */
   readonly contextLength: number;
-  /** Why the default context is shorter than the model's own, if it is. */
+  /** The figures that made the default context shorter than the model's own; undefined if it is not. */
   readonly cut?: ContextCut;
   readonly limits: EngineLimits;
   /** Bytes of the KV cache and recurrent states when full, and of a step's activations. */
@@ -56,33 +56,32 @@ export interface ContextCut {
   readonly available: number;
 }
 
-/**
- * By default the KV cache has memory for sequences of this many tokens. A longer sequence takes the memory of
- * several.
- */
+/** Tokens per sequence for which the default KV cache has memory. A longer sequence takes the memory of several. */
 const USUAL_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is compute-bound, few enough that a decode waits less than a second. */
 export const MAX_ROWS = 512;
 const MIN_LOGIT_ROWS = 16;
-/** Logit rows with drafts: for one sequence alone, and per sequence of many, up to `MOST_DRAFT_ROWS` in total. */
+/**
+ * Maximum logit rows with drafts: for a single sequence, and per sequence of many, up to `MOST_DRAFT_ROWS` in total.
+ */
 const DRAFT_ROWS = 32;
 const DRAFT_ROWS_EACH = 4;
 const MOST_DRAFT_ROWS = 64;
-/** Slots of recurrent state for sequences with drafts, limited to this many bytes in total. */
+/** Slots of recurrent state for sequences with drafts, and the maximum bytes of all of them. */
 const DRAFT_SLOTS = 4;
 const DRAFT_BYTES = 256 * 2 ** 20;
-/** Snapshots of recurrent state for later requests: two per running sequence, limited to this many bytes in total. */
+/** Snapshots of recurrent state per running sequence, for later requests, and the maximum bytes of all of them. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
 /**
- * With the default context: the share of free memory that cached prefixes and several long sequences may fill. One long
- * sequence may have all of it.
+ * Share of free memory for cached prefixes and several long sequences, with the default context. One long sequence may
+ * have all free memory.
  */
 const SHARED = 0.25;
 
-/** Returns the size of a model's engine with these options. Throws MemoryError if it exceeds the bounds. */
+/** Returns the size of a model's engine. Throws MemoryError if it exceeds the bounds. */
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   if (isEncoder(plan)) return encoderSize(plan, options, bounds);
   const contextLength = usualContext(plan, options.contextLength);
@@ -118,14 +117,14 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
   };
 }
 
-/** Returns the longest sequence that memory is always kept for. */
+/** Returns the length of the longest sequence for which memory is always reserved. */
 export function usualContext(plan: Plan, contextLength = USUAL_CONTEXT): number {
   return Math.min(plan.contextLength, contextLength);
 }
 
 /**
- * Returns the context length in a batch's identity. A default that depends on free memory is left out, so that a job
- * resumes with less: memory decides which prompts fit, and never changes an answer. LongRoPE's factors would change it.
+ * Returns the context length in a batch's identity. Undefined if it depends on free memory, so that a job can resume
+ * with less. Only with LongRoPE does the length change answers.
  */
 export function identityContext(plan: Plan, contextLength?: number): number {
   const isLong = plan.rope.some(({ long }) => long !== undefined && plan.contextLength > long.beyond);
@@ -134,8 +133,8 @@ export function identityContext(plan: Plan, contextLength?: number): number {
 }
 
 /**
- * Returns the longest context, up to the model's own, of which the KV cache holds one sequence. The cache has at least
- * `least` blocks, and more only from memory that is free, so a longer context never makes a model too large.
+ * Returns the longest context, up to the model's own, for which the KV cache can hold one sequence. The cache has at
+ * least `least` blocks, and more only from memory that is free, so a longer context never makes a model too large.
  */
 function defaultContext(
   plan: Plan,
@@ -170,7 +169,7 @@ function defaultContext(
 
 /**
  * Returns the size of an encoder's engine. An encoder keeps nothing between steps, and a step holds the longest text
- * whole. By default that is the longest text that the model can read.
+ * whole. By default, a step holds the longest text that the model can read.
  */
 function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
@@ -193,7 +192,7 @@ function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): E
     contextLength,
     limits: {
       parallel,
-      // Blocks without bytes: enough for texts of one token each.
+      // An encoder's blocks have no bytes; their number suffices for texts of one token each.
       kvBlocks: 2 * maxRows,
       maxRows,
       stepRows: MAX_ROWS,
@@ -213,7 +212,7 @@ function countBlocks(
   room: number,
 ): number {
   const blocks = blocksOfSequence(demand, contextLength);
-  if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
+  if (blockBytes === 0) return parallel * blocks; // no layer has a cache
   if (kvBytes === undefined) {
     // If the free memory is unknown, its share is unknown too and sets no limit.
     const bounded = kvShare !== undefined && room < Infinity;
@@ -230,7 +229,7 @@ function countBlocks(
   throw new MemoryError([`${held}, ${wanted} (`, { ctx: undefined }, "). What fits: ", ...fits]);
 }
 
-/** Returns how the plan's sequences take KV blocks, with `parallel` of them running. */
+/** Returns the figures that determine how sequences take KV blocks, with `parallel` of them running. */
 function kvDemand(plan: Plan, parallel: number): KvDemand {
   return { windows: plan.kv.windows.slice(1), maxRows: rowsOf({ parallel }).maxRows };
 }
@@ -241,7 +240,7 @@ interface Crowd {
   readonly drafts?: boolean;
 }
 
-/** Returns the memory that does not depend on the KV cache's size; `kv` is 0. */
+/** Returns the memory without the KV cache: `kv` is 0. */
 function fixedMemory(plan: Plan, crowd: Crowd): EngineSize["memory"] {
   return memoryOf(plan, { ...rowsOf(crowd), kvBlocks: 0, stateSlots: countStateSlots(plan, crowd) });
 }
@@ -259,8 +258,8 @@ export function memoryOf(
 }
 
 /**
- * Returns how many tokens the KV cache holds, 0 for an encoder. With window layers, this assumes sequences of full context
- * length.
+ * Returns the number of tokens that the KV cache holds; 0 for an encoder. With window layers, this assumes sequences of
+ * full context length.
  */
 export function kvTokens(
   plan: Plan,
@@ -302,7 +301,7 @@ interface Wanted {
   readonly kvBlocks: number;
 }
 
-/** Returns the error with the sums, followed by settings that fit. */
+/** Returns the memory error with its sums, followed by settings that fit. */
 function describeShortage(
   plan: Plan,
   wanted: Wanted,
@@ -325,8 +324,8 @@ function describeShortage(
 }
 
 /**
- * Returns the largest value of each single option that fits with the others unchanged; if there is none, values of
- * all options that fit together.
+ * Returns settings that fit: the largest value of each single option, or of all options together if no single one
+ * suffices.
  */
 function settingsThatFit(
   plan: Plan,
@@ -335,7 +334,7 @@ function settingsThatFit(
   { free, weights }: MemoryBounds,
 ): Settings[] {
   const blockBytes = kvBlockBytes(plan);
-  // Bytes for one sequence, when `sequences` of them run.
+  // Returns the bytes for one sequence if `sequences` of them run.
   const bytesOf = (sequences: number) =>
     blockBytes * blocksOfSequence(kvDemand(plan, sequences), contextLength);
   const longest = (sequences: number, bytes: number) =>
@@ -347,7 +346,7 @@ function settingsThatFit(
   const kvRoom = Math.floor(room(parallel) / 1e6);
   const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * bytesOf(sequences);
   const most = largest(parallel - 1, (n) => pool(n) <= room(n));
-  const held = kvShare === undefined ? parallel : 1; // sequences that the pool must hold at once
+  const held = kvShare === undefined ? parallel : 1; // number of sequences that the pool must hold at once
   const context = longest(parallel, room(parallel) / held);
   const fits = [
     ...(most > 0 ? [{ parallel: most }] : []),

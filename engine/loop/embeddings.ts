@@ -20,21 +20,21 @@ export interface EmbeddingsContext {
   readonly tokenizer: Tokenizer;
   /** Maximum number of tokens in one sequence. */
   readonly contextLength: number;
-  /** Most rows that one step may have; `stepRows` is how many the scheduler fills a step with. */
+  /** Maximum rows of one step. The scheduler fills a step with `stepRows` rows. */
   readonly maxRows: number;
   readonly stepRows: number;
-  /** Maximum number of embedding requests under way. */
+  /** Maximum number of embedding requests in progress. */
   readonly most: number;
-  /** Returns the next sequence number in order of arrival. */
+  /** Returns the next sequence number; the numbers give the order of arrival. */
   nextId(): number;
-  /** Queues a text in the scheduler. */
+  /** Queues a text's sequence in the scheduler. */
   add(sequence: Sequence): void;
   cancel(sequence: Sequence): void;
 }
 
 /**
- * Runs embedding requests. A request may have thousands of texts, but only texts for the next two steps are queued at
- * a time. A request that arrives meanwhile therefore waits for one or two steps only.
+ * Runs embedding requests. A request may have thousands of texts, but only texts for the next two steps are queued at a
+ * time. A request that arrives meanwhile therefore waits at most two steps.
  */
 export class Embeddings {
   readonly #context: EmbeddingsContext;
@@ -47,7 +47,7 @@ export class Embeddings {
     this.#common = commonFields(context.tokenizer);
   }
 
-  /** Resolves to one row per text. Throws EngineError, or the reason of `signal` when it is aborted. */
+  /** Resolves to one row per text. Throws EngineError, or the reason of `signal` if aborted. */
   async run(request: EmbedRequest): Promise<EmbedResult> {
     const { signal } = request;
     signal?.throwIfAborted();
@@ -71,7 +71,9 @@ export class Embeddings {
     }
   }
 
-  /** Checks the texts. Returns whether all rows of a text must be computed in one step. Throws EngineError. */
+  /**
+   * Checks the texts of a request. Returns whether all rows of a text must be computed in one step. Throws EngineError.
+   */
   #check({ inputs }: EmbedRequest): boolean {
     const { model, contextLength, maxRows } = this.#context;
     const { pooled } = model;

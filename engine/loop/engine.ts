@@ -29,22 +29,25 @@ import { EngineError } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
 
-/** setTimeout fires at once for longer delays. */
+/** Longest delay of setTimeout; it fires at once for longer ones. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface LlmEngineOptions {
-  /** Loaded and compiled. The engine closes it. */
+  /** The backend, with weights loaded and plan compiled. The engine closes it. */
   readonly backend: Backend;
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
   readonly chatForm: ChatForm;
   readonly rankTemplate: RankTemplate;
-  /** The engine closes them. */
+  /** Compiles the constraints of requests. The engine closes it. */
   readonly grammars: Grammars;
-  /** `kvBlocks`, `maxRows` and `maxLogitRows` must be the values that the backend was compiled with. */
+  /**
+   * Limits of the engine. `kvBlocks`, `maxRows` and `maxLogitRows` must equal the values given to the backend's
+   * `compile`.
+   */
   readonly limits: EngineLimits;
-  /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
+  /** Stores prompts on a disk, if the backend can copy its KV cache. The engine closes it. */
   readonly promptDisk?: PromptDisk;
   /** Computes the rows of images. The engine closes it. */
   readonly tower?: ImageReader;
@@ -71,10 +74,10 @@ export class LlmEngine implements Engine {
   /** Sequences whose constraint is being compiled. */
   readonly #starting = new Set<Sequence>();
   #looping = false;
-  /** The error that new requests are refused with. */
+  /** The error with which new requests are refused. */
   #refusal: EngineError | undefined;
   #backendOpen = true;
-  /** The compute device was lost, but no request has failed because of it yet. */
+  /** The loss of the compute device, before a request has failed because of it. */
   #lost: DeviceLost | undefined;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
@@ -193,7 +196,7 @@ export class LlmEngine implements Engine {
 
   stats(): EngineStats {
     const { running, waiting, preemptions, cache } = this.#scheduler;
-    // An encoder keeps no KV cache: its blocks have no bytes.
+    // An encoder has no KV cache: its blocks have no bytes.
     const kv = this.model.pooled?.encoder
       ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
       : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
@@ -231,9 +234,9 @@ export class LlmEngine implements Engine {
     this.#cancelAll();
     await this.#idle();
     if (!this.#backendOpen) return;
-    this.#backendOpen = false; // from here on #wake() does nothing
-    await this.#idle(); // a loop that was woken just before
-    await this.#stored?.flush(this.#scheduler).catch(() => {}); // prompts that are not stored are computed again later
+    this.#backendOpen = false; // from here on, #wake() does nothing
+    await this.#idle(); // waits for a loop that was started just before
+    await this.#stored?.flush(this.#scheduler).catch(() => {}); // if this fails, prompts are computed again later
     await this.#stored?.close();
     this.#speculation?.close();
     this.#tower?.close();
@@ -318,8 +321,8 @@ export class LlmEngine implements Engine {
   }
 
   /**
-   * Do not await between finding that nothing can run and `#looping = false`: a request that arrives in that gap
-   * would not wake the loop.
+   * Runs steps until nothing can run. There must be no `await` between finding that and `#looping = false`: a request
+   * that arrives in that gap would not wake the loop.
    */
   async #loop(): Promise<void> {
     try {
@@ -338,7 +341,7 @@ export class LlmEngine implements Engine {
     this.#noteIdle();
   }
 
-  /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
+  /** Ends the sequence when its prompt is stored on the disk. Until then the sequence keeps its blocks. */
   async #storePrompt(sequence: Sequence): Promise<void> {
     try {
       const isStored = await this.#stored!.storePrompt(sequence);
@@ -354,7 +357,7 @@ export class LlmEngine implements Engine {
     this.#wake();
   }
 
-  /** Frees the sequence's place at once, or at the end of the step that is computing it. */
+  /** Frees the sequence's place at once, or at the end of the step that computes it. */
   #cancel(sequence: Sequence): void {
     if (sequence.progress.done) return;
     finish(sequence, "cancelled");
@@ -367,7 +370,7 @@ export class LlmEngine implements Engine {
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
   }
 
-  /** Fails at once when the device is lost, so that the next request does not have to discover it. */
+  /** Fails the engine as soon as the device is lost, so that the next request does not have to discover it. */
   #failIfLost(): void {
     if (this.#lost && this.#backendOpen && this.state !== "failed") this.#fail(this.#lost);
   }

@@ -30,7 +30,7 @@ export class EngineLife {
     return this.#failure;
   }
 
-  /** Changes the state and calls all listeners. Does nothing when the state is the same or the engine is draining. */
+  /** Changes the state and calls all listeners. Does nothing if the state is equal or the engine is draining. */
   become(state: Exclude<EngineState, "failed">): void {
     this.#change(state, undefined);
   }
@@ -39,9 +39,9 @@ export class EngineLife {
     this.#change("failed", failure);
   }
 
-  /** See Engine.onState. */
+  /** Calls `listener` after each change of state (Engine.onState). */
   onState(listener: (state: EngineState) => void): () => void {
-    const own = (state: EngineState) => listener(state); // a listener registered twice is called twice
+    const own = (state: EngineState) => listener(state); // a listener that is registered twice is called twice
     this.#listeners.add(own);
     return () => this.#listeners.delete(own);
   }

@@ -1,20 +1,18 @@
 import type { TokenEvent } from "../api/events.ts";
 
-/** Callbacks to the engine for the consumer's actions. */
+/** Callbacks by which a stream reports its consumer's actions to the engine. */
 export interface StreamHooks {
-  /** Called at the first `next()`, which rejects with any error that this throws or rejects with. */
+  /** Starts the request at the first `next()`, which rejects with any error of this call. */
   start(): void | Promise<void>;
-  /** The consumer left before the end of the stream. */
+  /** Reports that the consumer left before the end of the stream. */
   leave(): void;
-  /** The consumer has read half of a full queue. */
+  /** Reports that the consumer has read half of a full queue. */
   resume(): void;
 }
 
 /** Carries the events of one request from the engine, which pushes, to the consumer, which pulls. */
 export class EventStream implements AsyncIterableIterator<TokenEvent> {
-  /**
-   * Maximum number of unread events. The engine does not schedule a sequence whose stream is full until half is read.
-   */
+  /** Maximum number of unread events. A sequence with a full stream is not scheduled until half of them are read. */
   static readonly CAPACITY = 1024;
 
   readonly #hooks: StreamHooks;

@@ -10,38 +10,39 @@ import type { Constraint } from "../grammar/types.ts";
 
 export interface ReloadOptions {
   /**
-   * Loads the engine again after `failure`. The failed engine is closed before the call. Stops early when `signal` is
-   * aborted.
+   * Loads the engine again after `failure`; the failed engine is already closed. Ends early when `signal` is aborted.
    */
   readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;
   /** Receives messages for the operator, one line each. */
   readonly note: (message: string) => void;
-  /** Words the settings in notes; by default options of the library. */
+  /** Words for settings in notes; by default library options. */
   readonly words?: Words;
-  /** Most reloads within `withinMs`; the next failure is final. With 0 the first failure is final. */
+  /** Maximum reloads within `withinMs`; the next failure is final. With 0 the first failure is final. */
   readonly times?: number;
   readonly withinMs?: number;
-  /** Pause before each reload except the first within `withinMs`: the cause may need time to pass. */
+  /**
+   * Milliseconds before each reload except the first within `withinMs`: the cause of a failure may need time to pass.
+   */
   readonly pauseMs?: number;
   /**
-   * For `moveTo` without memory for two engines: how long it waits for an idle engine, and then how long it holds new
-   * requests to get one.
+   * Milliseconds that `moveTo`, without memory for two engines, waits for an idle engine, and then holds new requests
+   * to get one.
    */
   readonly patienceMs?: number;
   readonly holdMs?: number;
 }
 
 const DEFAULTS = { times: 3, withinMs: 10 * 60_000, pauseMs: 5000, patienceMs: 60_000, holdMs: 30_000 };
-/** Maximum number of held requests. */
+/** Maximum number of held requests during a move. */
 const MOST_HELD = 256;
 const LOOK_MS = 20;
-/** setTimeout fires at once for longer delays. */
+/** Longest delay of setTimeout; it fires at once for longer ones. */
 const NO_END_MS = 2 ** 31 - 1;
 
 /**
- * An engine that is reloaded when it fails. Its running requests end with the error. Until the new engine is ready,
- * this one is `loading` and refuses requests with `engine_unavailable`. The state is `failed` only when the engine
- * will not be reloaded.
+ * An engine that is reloaded when it fails. Its running requests end with the error. Until the new engine is ready, the
+ * state is `loading` and it refuses requests with `engine_unavailable`. The state is `failed` only if no reload
+ * follows.
  *
  * `moveTo` replaces a working engine: running requests end in the old one.
  */
@@ -52,20 +53,20 @@ export class ReloadingEngine implements Engine {
   readonly #stop = new AbortController();
   /** Times of the reloads within `withinMs`, in milliseconds, ascending. */
   #loads: number[] = [];
-  /** The current engine if it has stopped and `#totals` already include its figures. */
+  /** The present engine, if it has stopped and `#totals` already include its figures. */
   #counted: Engine | undefined;
   #reloading: Promise<void> = Promise.resolve();
   /** The replaced engine, while requests still run in it. */
   #leaving: Engine | undefined;
   #left: Promise<void> = Promise.resolve();
   #moving: Promise<void> = Promise.resolve();
-  /** Resolves when held requests may continue. */
+  /** Promise that resolves when held requests may continue. */
   #hold: PromiseWithResolvers<void> | undefined;
   #held = 0;
-  /** Figures of the engines that have stopped. */
+  /** Summed figures of the engines that have stopped. */
   #totals: Summed = { ...new Totals().stats(), preemptions: 0, loosenedKeywords: 0 };
 
-  /** `engine` must be ready. The ReloadingEngine closes it. */
+  /** `engine` must be ready. The new object closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
     this.#options = { ...DEFAULTS, ...options };
     this.#inner = engine;
@@ -117,7 +118,7 @@ export class ReloadingEngine implements Engine {
     try {
       await engine.checkConstraint(constraint, sender);
     } catch (error) {
-      // The engine was replaced during the check, so check again with the new one.
+      // The engine was replaced during the check, so the check is repeated with the new one.
       if (engine === this.#inner || this.state !== "ready") throw error;
       await this.checkConstraint(constraint, sender);
     }
@@ -126,7 +127,7 @@ export class ReloadingEngine implements Engine {
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     let stream: AsyncIterator<TokenEvent> | Promise<AsyncIterator<TokenEvent>> | undefined;
     const begin = (engine: Engine) => stream = engine.submit(request)[Symbol.asyncIterator]();
-    // Opened at the first `next()`, as the engine does: until then the engine may be replaced.
+    // The stream is opened at the first `next()`: until then the engine may be replaced.
     const open = () => {
       const engine = this.#open(request.signal);
       return stream = engine instanceof Promise ? engine.then(begin) : begin(engine);
@@ -182,7 +183,7 @@ export class ReloadingEngine implements Engine {
    * Replaces the engine by another one of the same model, and closes the old one when its requests have ended.
    *
    * With `alongside` there is memory for both, so new requests use the new engine as soon as it is loaded. Otherwise
-   * the old engine is closed first, when it is idle, and new requests wait. Rejects as `load` does; then the old
+   * new requests wait, and the old engine is closed first, when it is idle. Rejects as `load` does; then the old
    * engine, or one from `options.load`, continues.
    */
   moveTo(load: (signal: AbortSignal) => Promise<Engine>, alongside: boolean): Promise<void> {
@@ -231,7 +232,7 @@ export class ReloadingEngine implements Engine {
         throw error;
       }
     } catch (error) {
-      // No engine computes now: try to reload as after a failure.
+      // No engine is loaded now, so the previous one is reloaded as after a failure.
       if (this.#counted === this.#inner && !signal.aborted && this.#mayLoad(error)) {
         this.#reloading = this.#reload(this.#inner);
       }
@@ -248,7 +249,7 @@ export class ReloadingEngine implements Engine {
       await this.#idleWithin(patienceMs);
       this.#hold = Promise.withResolvers();
       if (await this.#idleWithin(holdMs)) return;
-      this.#release(); // the running requests take too long, so new ones must not wait
+      this.#release(); // the running requests take too long, so new requests must not wait
     }
   }
 
@@ -267,7 +268,7 @@ export class ReloadingEngine implements Engine {
     this.#hold = undefined;
   }
 
-  /** Returns the engine for a new request, or a promise if the request must wait. Rejects if the request is refused. */
+  /** Returns the engine for a new request, or a promise if the request must wait. Rejects for a refused request. */
   #open(signal?: AbortSignal): Engine | Promise<Engine> {
     if (this.state === "loading") return Promise.reject(reloading());
     if (this.#hold === undefined) return this.#inner;
@@ -281,7 +282,7 @@ export class ReloadingEngine implements Engine {
 
   async #wait(held: Promise<void>, signal?: AbortSignal): Promise<Engine> {
     const left = Promise.withResolvers<void>();
-    const leave = () => left.resolve(); // the engine itself handles cancelled requests
+    const leave = () => left.resolve(); // the engine itself handles requests that are cancelled while waiting
     signal?.addEventListener("abort", leave);
     this.#held++;
     try {
@@ -326,7 +327,7 @@ export class ReloadingEngine implements Engine {
   async #reload(failed: Engine): Promise<void> {
     const { load, note, pauseMs } = this.#options;
     const { signal } = this.#stop;
-    let failure: unknown = failed.failure; // read now: a closed engine has no failure
+    let failure: unknown = failed.failure; // read now, because a closed engine has no failure
     try {
       await failed.close();
     } catch (error) {

@@ -24,7 +24,7 @@ export interface StepContext {
   readonly vocabSize: number;
   /** Maximum rows of a step. */
   readonly maxRows: number;
-  /** Stores a sequence's prompt on the disk and then ends the sequence. */
+  /** Ends a sequence after its prompt is stored on the disk. */
   readonly storePrompt: (sequence: Sequence) => void;
 }
 
@@ -58,7 +58,7 @@ export class StepRunner {
     const drafting = speculation?.draft(this.#step, scheduler);
     if (drafting instanceof Promise) {
       this.#step = await drafting;
-      start = performance.now(); // the time of drafters that are not free is measured separately
+      start = performance.now(); // the time of drafters that take measurable time is measured separately
       if (this.#step.every(({ sequence }) => sequence.progress.done)) return this.#removeDone();
     } else if (drafting) {
       this.#step = drafting;
@@ -97,8 +97,8 @@ export class StepRunner {
   }
 
   /**
-   * Returns the output of the step, or of several similar steps. Returns no output when the step was stopped because
-   * all its sequences were cancelled.
+   * Returns the output of the step, or of several similar steps. Returns none if the step was stopped because all its
+   * sequences were cancelled.
    */
   async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
     const { backend, scheduler, totals } = this.#context;
@@ -121,7 +121,7 @@ export class StepRunner {
     }
   }
 
-  /** Ends the step. From now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
+  /** Ends the step: from now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
   #removeDone(): void {
     for (const { sequence } of this.#step) {
       if (sequence.progress.done) this.#context.scheduler.remove(sequence);

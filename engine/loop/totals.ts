@@ -1,9 +1,9 @@
 import type { DiskStats, EngineStats } from "../api/engine.ts";
 
-/** Steps are counted per power of two of their rows, up to 2^12. */
+/** Number of step size classes: steps are counted per power of two of their rows, up to 2^12. */
 const STEP_ROWS_ENTRIES = 14;
 
-/** The figures of EngineStats that an engine counts itself. */
+/** The figures of EngineStats that the engine itself counts. */
 export type Counted = Omit<
   EngineStats,
   "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "loosenedKeywords" | "disk"
@@ -34,13 +34,13 @@ export class Totals {
     this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
   }
 
-  /** Counts a prompt of which `cached` tokens were in the KV cache. */
+  /** Counts a prompt of `tokens` tokens; `cached` of them were in the KV cache. */
   read(tokens: number, cached: number): void {
     this.#counts.promptTokens += tokens;
     this.#counts.cachedTokens += cached;
   }
 
-  /** Counts generated tokens, of which `sampled` were sampled. */
+  /** Counts `tokens` generated tokens; `sampled` of them were sampled. */
   generated(tokens: number, sampled: number): void {
     this.#counts.generatedTokens += tokens;
     this.#counts.forcedTokens += tokens - sampled;
@@ -60,7 +60,7 @@ export class Totals {
   }
 }
 
-/** The figures that are summed over an engine and its successor. */
+/** The figures that are summed over an engine and its replacement. */
 export type Summed = Counted & Pick<EngineStats, "preemptions" | "loosenedKeywords" | "disk">;
 
 export function plus(a: Summed, b: Summed): Summed {

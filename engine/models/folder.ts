@@ -2,7 +2,7 @@ import { basename, join } from "@std/path";
 import { SHARD } from "../gguf/shards.ts";
 import type { ModelSource } from "./slot.ts";
 
-/** Names of files and folders to offer: safe in URLs, logs and terminals. */
+/** Names of model files and folders that a server offers: safe in URLs, logs and terminals. */
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
 
@@ -75,7 +75,7 @@ function entriesOf(folder: string): Deno.DirEntry[] {
   }
 }
 
-/** Follows links: the operator owns the folder. */
+/** Returns the model at a path, if it is a file. It follows links: the operator owns the folder. */
 function sourceOf(path: string, name: string): ModelSource[] {
   try {
     const { isFile, mtime } = Deno.statSync(path);

@@ -8,8 +8,8 @@ export function oneModel(engine: Engine, aliases: readonly string[] = []): Model
 }
 
 /**
- * Returns a server's models, all always loaded. The caller who created the engines closes them. Ids must
- * differ; `aliases` belong to the first.
+ * Returns a server's models, which are always loaded. The caller who created the engines closes them. Ids must differ;
+ * `aliases` belong to the first.
  */
 export function loadedModels(engines: readonly Engine[], aliases: readonly string[] = []): Models {
   const offered = engines.map((engine, i) => new Loaded(engine, i === 0 ? aliases : []));
@@ -116,13 +116,13 @@ export function modelsOf(served: Models | Engine): Models {
 
 const LATEST = ":latest";
 
-/** Finds a model by a name. Clients of Ollama add a tag `:latest` to names, also at OpenAI's paths. */
+/** Finds a model by a name. Ollama's clients add the tag `:latest` to names, also at OpenAI's paths. */
 export function findNamed<T>(name: string, find: (name: string) => T | undefined): T | undefined {
   const found = find(name);
   return found === undefined && name.endsWith(LATEST) ? find(name.slice(0, -LATEST.length)) : found;
 }
 
-/** Names in messages are untrusted, so they are shortened and escaped. */
+/** Returns the error for an unknown model. Its names are untrusted, so they are shortened and escaped. */
 export function unknownModel(name: string, offered: readonly OfferedModel[]): ModelError {
   const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64)}…` : name);
   return new ModelError("model_not_found", `There is no model ${shown} here; use ${namesOf(offered)}`);
@@ -135,7 +135,7 @@ export function modelRequired(offered: readonly OfferedModel[]): ModelError {
   return new ModelError("model_required", `Missing "model": ${why}`);
 }
 
-/** Names listed in a message, at most. */
+/** Maximum number of names that a message lists. */
 const LISTED = 20;
 
 function namesOf(offered: readonly OfferedModel[]): string {

@@ -88,7 +88,7 @@ export class ModelPool implements Models {
     await promise;
   }
 
-  /** Bytes that another model may take now. */
+  /** Bytes of memory that a further model may take now. */
   get room(): number {
     return this.#room([...this.#slots.values()]);
   }
@@ -128,7 +128,7 @@ export class ModelPool implements Models {
 
   #named(name: string | undefined): Slot {
     if (name === undefined) {
-      this.#rescan(); // a name is optional only if there is exactly one model
+      this.#rescan(); // a request may omit the name only if there is exactly one model
       if (this.#slots.size !== 1) throw modelRequired(this.list());
       return this.#slots.values().next().value!;
     }
@@ -137,7 +137,7 @@ export class ModelPool implements Models {
     return slot;
   }
 
-  /** Makes the next request scan the folder for new models, even if the last scan was just before. */
+  /** Makes the next request scan the folder for new models, even shortly after the last scan. */
   rescan(): void {
     this.#scannedAt = -Infinity;
   }
@@ -213,13 +213,13 @@ export class ModelPool implements Models {
     return new ModelError("no_memory_for_model", message, { ...more, details });
   }
 
-  /** Wakes or starts the work loop, because there may be work. */
+  /** Starts or wakes the work loop, because there may be work. */
   #wake(): void {
     this.#changed.resolve();
     this.#changed = Promise.withResolvers();
     this.#lane ??= this.#work().finally(() => {
       this.#lane = undefined;
-      // Work that arrived after the loop's last check has not woken it.
+      // The loop is not woken for work that arrived after its last check, so it checks again.
       const slots = [...this.#slots.values()];
       if (!this.#isDraining && (inLine(slots).length > 0 || leaving(slots).length > 0)) this.#wake();
     });
@@ -262,7 +262,7 @@ export class ModelPool implements Models {
         action = found;
         break;
       }
-      if (slot.isUrgent) break; // its memory must not go to a later model
+      if (slot.isUrgent) break; // an interactive request's memory must not go to a later model
     }
     for (const slot of slots) this.#yield(slot, yielding.has(slot));
     return action ?? (line.length > 0 || slots.some(({ isUnloading }) => isUnloading) ? "wait" : "none");
@@ -320,7 +320,7 @@ export class ModelPool implements Models {
       slot.loading = slot.failure = undefined;
       slot.loadedAt = slot.usedAt = performance.now();
       if (this.#isDraining) return;
-      slot.isUnloading = aborted; // the load ended before it saw the abort
+      slot.isUnloading = aborted; // the load ended before it noticed the abort
       if (!aborted) this.#serve(slot);
     } catch (error) {
       const { aborted } = slot.loading!.signal;
@@ -332,7 +332,7 @@ export class ModelPool implements Models {
     this.#tell(slot);
   }
 
-  /** Gives the engine to all waiting requests. */
+  /** Gives the loaded engine to all waiting requests. */
   #serve(slot: Slot): void {
     for (const { priority, resolve } of [...slot.waiters]) resolve(this.#hold(slot, priority));
   }
@@ -359,8 +359,8 @@ export class ModelPool implements Models {
   }
 
   /**
-   * Rejects requests that have waited too long for memory. Batch requests are rejected only if there can
-   * never be enough.
+   * Rejects requests that have waited too long for memory. Batch requests are rejected only if memory can never
+   * suffice.
    */
   #refuse(slot: Slot, room: number, roomMs: number): void {
     const now = performance.now();
@@ -372,7 +372,7 @@ export class ModelPool implements Models {
   }
 
   async #unload(slot: Slot): Promise<void> {
-    if (!slot.isIdle) return; // taken since it was chosen
+    if (!slot.isIdle) return; // a request has taken the model since it was chosen
     await this.#close(slot);
     this.#tell(slot);
   }

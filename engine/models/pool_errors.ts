@@ -1,7 +1,7 @@
 import { EngineError } from "../api/errors.ts";
 import { ModelError } from "./types.ts";
 
-/** Retry-After in seconds where memory is short. */
+/** Seconds in `Retry-After` when memory is short. */
 const NO_ROOM_RETRY = 5;
 
 export function closed(): EngineError {

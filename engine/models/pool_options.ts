@@ -3,26 +3,26 @@ import type { ModelSource, OpenedModel } from "./slot.ts";
 import type { TurnRules } from "./turns.ts";
 
 export interface PoolOptions {
-  /** Returns the current models. Called again periodically. */
+  /** Returns the models that the pool offers now. It is called again periodically. */
   readonly offers: () => readonly ModelSource[];
-  /** Reads a model's header, so its memory is known before anything large is read. */
+  /** Reads a model's header, so that its memory need is known before large reads. */
   readonly open: (source: ModelSource) => Promise<OpenedModel>;
   /** Bytes that all loaded models together may take. */
   readonly budget: number;
-  /** Returns the bytes of memory that are actually free; undefined where unknown. */
+  /** Returns the bytes of free memory; undefined if unknown. */
   readonly free?: () => number | undefined;
-  /** Idle time after which a model is unloaded; by default never. */
+  /** Milliseconds without requests after which a model is unloaded; by default never. */
   readonly idleMs?: number;
-  /** Requests that may wait for one model. */
+  /** Maximum number of requests that wait for one model. */
   readonly waiting?: number;
-  /** How long a request waits for memory. Batch requests wait until there is enough. */
+  /** Milliseconds that a request waits for memory. Batch requests wait until there is enough. */
   readonly roomMs?: number;
-  /** How long requests fail with the same reason after a failed load. */
+  /** Milliseconds after a failed load in which requests fail with the same reason. */
   readonly retryMs?: number;
   readonly turns?: Partial<TurnRules>;
   /** Receives one-line messages for the operator. */
   readonly note: (message: string) => void;
-  /** Words the settings in notes; by default options of the library. */
+  /** Words for settings in notes; by default library options. */
   readonly words?: Words;
 }
 

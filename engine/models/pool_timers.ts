@@ -1,8 +1,8 @@
 import type { Slot } from "./slot.ts";
 
-/** Milliseconds from closing a model to the garbage collection. By then its last requests have released it. */
+/** Milliseconds between closing a model and the garbage collection, so that its last requests have released it. */
 const COLLECT_MS = 1000;
-/** Longest time of a timer. */
+/** Longest delay of a timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** The pool's timers: when idle models are unloaded, and when the memory of closed models is collected. */
@@ -11,13 +11,13 @@ export class PoolTimers {
   #collect: ReturnType<typeof setTimeout> | undefined;
   #isStopped = false;
 
-  /** `unload` is called after models were marked to be unloaded, because they were idle for their `keepMs`. */
+  /** `unload` is called after idle models were marked for unloading, `keepMs` after their last use. */
   constructor(
     private readonly slots: () => Iterable<Slot>,
     private readonly unload: () => void,
   ) {}
 
-  /** Starts one garbage collection for all engines closed until then. */
+  /** Schedules one garbage collection for all engines that were closed until then. */
   collectSoon(): void {
     if (this.#isStopped || this.#collect !== undefined) return;
     this.#collect = setTimeout(() => {
@@ -58,15 +58,15 @@ export async function later(event: Promise<void>, ms: number): Promise<void> {
 }
 
 /**
- * V8 starts a collection when this much is allocated outside its heap, even if its heap is nearly empty. By
- * trial, 200 MiB are too few.
+ * Bytes to allocate outside V8's heap so that V8 starts a collection, even with a nearly empty heap. By trial, 200 MiB
+ * are too few.
  */
 const NOTICED_BYTES = 2 ** 30;
 
 /**
- * Makes V8 start a garbage collection in the background. An idle server might otherwise keep an unloaded
- * model's vocabulary forever. Allocating is the only way a program can trigger this. The bytes are never
- * touched, so they never become resident.
+ * Makes V8 start a garbage collection in the background. An idle server might otherwise keep an unloaded model's
+ * vocabulary forever. Allocating is the only way a program can trigger this. The allocated bytes are never touched, so
+ * they occupy no memory.
  */
 function startCollection(): void {
   try {

@@ -12,12 +12,12 @@ export interface ModelSource {
 
 /** A model with a valid header. */
 export interface OpenedModel {
-  /** Bytes of memory with all caches full. */
+  /** Bytes of memory that the model needs with all caches full. */
   readonly bytes: number;
   load(signal: AbortSignal): Promise<Engine>;
 }
 
-/** Milliseconds for which a header that was read stays valid. */
+/** Milliseconds for which a model's header stays valid after reading it. */
 const HEADER_MS = 10_000;
 
 type Priority = NonNullable<UseOptions["priority"]>;
@@ -25,7 +25,7 @@ type Priority = NonNullable<UseOptions["priority"]>;
 /** A request that waits for the model. */
 export interface Waiter {
   readonly priority: Priority;
-  /** Start of the wait, in milliseconds. */
+  /** Start of the request's wait, in milliseconds. */
   since: number;
   readonly resolve: (held: HeldEngine) => void;
   readonly reject: (reason: unknown) => void;
@@ -34,10 +34,10 @@ export interface Waiter {
 /** A pool's state of one model: its engine if loaded, its users and the requests that wait for it. */
 export class Slot implements OfferedModel {
   engine: Engine | undefined;
-  /** Bytes by the last header read, or of the loaded engine. */
+  /** Bytes of the loaded engine, or by the last header that was read. */
   bytes = 0;
   loading: AbortController | undefined;
-  /** No new requests; closed once the running ones end. */
+  /** Whether the model accepts no new requests and closes when the running ones end. */
   isUnloading = false;
   /** Whether the model unloads because another model waits for its memory. */
   isYielding = false;
@@ -45,17 +45,19 @@ export class Slot implements OfferedModel {
   failure: Error | undefined;
   failedAt = -Infinity;
   loadedAt = -Infinity;
-  /** When the last use began or ended. */
+  /** Time when the last use began or ended. */
   usedAt = -Infinity;
   interactiveAt = -Infinity;
   readonly holds = { interactive: 0, batch: 0 };
   readonly waiters = new Set<Waiter>();
-  /** Called when the model is not loaded any more. */
+  /** Callbacks for when the model is no longer loaded. */
   readonly gone: (() => void)[] = [];
 
   #opened: { readonly model: Promise<OpenedModel>; readonly at: number } | undefined;
 
-  /** `keepMs`: milliseconds without requests after which the model is unloaded, by the last request or the server. */
+  /**
+   * `keepMs`: milliseconds without requests after which the model is unloaded, set by the last request or the server.
+   */
   constructor(public source: ModelSource, public keepMs = Infinity) {}
 
   /**
@@ -92,7 +94,7 @@ export class Slot implements OfferedModel {
     return this.engine?.model.created ?? this.source.created;
   }
 
-  /** When the model is unloaded if no request comes, on the clock of performance.now(). */
+  /** Time when the model is unloaded if no request comes, on the clock of performance.now(). */
   get dueAt(): number {
     return this.usedAt + this.keepMs;
   }
@@ -108,7 +110,7 @@ export class Slot implements OfferedModel {
     return this.takesNone && this.engine.state === "ready" ? "draining" : this.engine.state;
   }
 
-  /** Whether requests can have the engine now. An engine that is reloading refuses them itself. */
+  /** Whether requests can get the engine now. An engine that is reloading refuses them itself. */
   get isOpen(): boolean {
     return this.engine !== undefined && !this.takesNone;
   }
@@ -121,7 +123,7 @@ export class Slot implements OfferedModel {
     return this.holds.interactive + this.holds.batch === 0;
   }
 
-  /** Whether an interactive request waits. */
+  /** Whether an interactive request waits for the model. */
   get isUrgent(): boolean {
     return this.waiters.values().some(({ priority }) => priority === "interactive");
   }
@@ -153,7 +155,7 @@ export class Slot implements OfferedModel {
   /** Sets the loaded engine, and calls the listener after each change of its state. */
   start(engine: Engine, listener: (state: EngineState) => void): void {
     this.engine = engine;
-    this.#opened = undefined; // a header with its vocabulary is large
+    this.#opened = undefined; // the header is dropped, because it contains a large vocabulary
     engine.onState(listener);
   }
 }

@@ -1,4 +1,4 @@
-/** A model pool with stand-ins, which load at once or when a test lets them. */
+/** A model pool with fake engines, which load at once or when a test permits. */
 import { FakeEngine } from "../../routes/testing.ts";
 import type { Engine } from "../api/engine.ts";
 import { ModelPool } from "./pool.ts";
@@ -20,9 +20,9 @@ export interface TestPool {
 export interface TestPoolOptions extends Partial<PoolOptions> {
   /** Bytes of each model; by default three models of 10. */
   readonly models?: Record<string, number>;
-  /** Called when a model's header is read. */
+  /** Called when the header of a model is read. */
   readonly opening?: (id: string) => void;
-  /** Awaited while a model is loaded. */
+  /** Promise that delays the load of a model. */
   readonly loading?: (id: string, signal: AbortSignal) => Promise<unknown>;
   readonly tokenMs?: number;
 }
@@ -35,8 +35,7 @@ export const source = (id: string, aliases: string[] = []): ModelSource => ({
 });
 
 /**
- * Returns a pool of stand-ins, by default with memory for two of three. Throws if loaded models exceed the
- * budget.
+ * Returns a pool of fake engines, by default with memory for two of three. Throws if loaded models exceed the budget.
  */
 export function testPool(options: TestPoolOptions = {}): TestPool {
   const models = options.models ?? { a: 10, b: 10, c: 10 };

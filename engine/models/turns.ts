@@ -2,18 +2,18 @@ import type { Slot } from "./slot.ts";
 
 /** Rules for when a model gives its memory to another, in milliseconds. */
 export interface TurnRules {
-  /** How long an interactive request waits before models in use must make room. */
+  /** Milliseconds that an interactive request waits before models in use must make room. */
   readonly patienceMs: number;
-  /** How long a loaded model keeps its memory at least, if requests use it. */
+  /** Minimum milliseconds for which a loaded model keeps its memory while requests use it. */
   readonly turnMs: number;
   /**
-   * How long a loaded model keeps its memory at least, if a batch uses it and another batch waits. Longer, because
-   * loading takes time too.
+   * Minimum milliseconds for which a batch's model keeps its memory while another batch waits. Longer than `turnMs`,
+   * because loading takes time.
    */
   readonly batchTurnMs: number;
-  /** How long a batch's model may be idle between two lines. */
+  /** Milliseconds for which a batch's model may be idle between two lines. */
   readonly pauseMs: number;
-  /** How long batches leave a model alone after a request has used it. */
+  /** Milliseconds after a request's use for which batches do not replace the model. */
   readonly quietMs: number;
 }
 
@@ -25,9 +25,7 @@ export const DEFAULT_TURNS: TurnRules = {
   quietMs: 30_000,
 };
 
-/**
- * Models that may make room: `idle` ones can be unloaded now, `busy` ones once their running requests end.
- */
+/** Models that may make room for another: `idle` ones can be unloaded now, `busy` ones after their running requests. */
 export interface Victims {
   readonly idle: readonly Slot[];
   readonly busy: readonly Slot[];
@@ -41,7 +39,7 @@ export function victimsFor(wanted: Slot, slots: readonly Slot[], now: number, ru
     !isUrgent && (slot.holds.interactive > 0 || slot.isUrgent || now - slot.interactiveAt < rules.quietMs);
   const hasHadTurn = (slot: Slot) => {
     if (slot.isUnloading || slot.engine!.state === "failed") return true;
-    if (isUrgent && slot.holds.interactive === 0) return true; // batches wait
+    if (isUrgent && slot.holds.interactive === 0) return true; // only batches use it, and batches wait
     const turn = isUrgent ? rules.turnMs : rules.batchTurnMs;
     return now - slot.loadedAt >= turn && (!isUrgent || now - wanted.waitsSince >= rules.patienceMs);
   };
@@ -61,7 +59,7 @@ export function inLine(slots: readonly Slot[]): Slot[] {
     .sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent) || a.waitsSince - b.waitsSince);
 }
 
-/** Returns the shortest prefix with at least `bytes` in total; undefined where all together have less. */
+/** Returns the shortest prefix of the models with at least `bytes` in total; undefined if all together have less. */
 export function enough(slots: readonly Slot[], bytes: number): Slot[] | undefined {
   let found = 0;
   const count = slots.findIndex((slot) => (found += slot.bytes) >= bytes);

@@ -14,16 +14,16 @@ export interface OfferedModel {
   readonly id: string;
   /** Other names that requests may use. */
   readonly aliases: readonly string[];
-  /** Path of its file. */
+  /** Path of the model's file. */
   readonly path: string;
   readonly state: ModelState;
-  /** Undefined while the model is not loaded. */
+  /** The model's engine; undefined while it is not loaded. */
   readonly engine: Engine | undefined;
-  /** Why it failed, for the operator; otherwise undefined. */
+  /** The error of a failed model, for the operator; otherwise undefined. */
   readonly failure: Error | undefined;
-  /** Unix seconds when it was loaded, or first offered. */
+  /** Unix seconds when the model was loaded, or first offered. */
   readonly created: number;
-  /** Unix milliseconds when it is unloaded if no request comes; undefined for a model that stays. */
+  /** Unix milliseconds when the model is unloaded if no request comes; undefined for a model that stays. */
   readonly unloadsAt?: number;
 }
 
@@ -36,7 +36,7 @@ export interface HeldEngine {
 export interface UseOptions {
   /** Aborts the wait for a loading model, with its reason. */
   readonly signal?: AbortSignal;
-  /** Batches yield to interactive requests. Default "interactive". */
+  /** Batch requests yield to interactive requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";
   /**
    * Milliseconds without requests after which the model is unloaded, until the next request; by default the server's
@@ -46,29 +46,26 @@ export interface UseOptions {
 }
 
 export type ModelErrorCode =
-  /** No model has that name. */
+  /** No model has the requested name. */
   | "model_not_found"
-  /** No name was given, and there are several models. */
+  /** The request names no model, and there are several. */
   | "model_required"
-  /** There is not enough memory now. */
+  /** There is not enough free memory for the model now. */
   | "no_memory_for_model"
   /** The model cannot be loaded. */
   | "model_load_failed"
   /** The server has only this model and never unloads it. */
   | "model_stays"
-  /** Too many requests wait for it. */
+  /** Too many requests wait for the model. */
   | "queue_full";
 
-/** Thrown where a request cannot have a model. */
+/** Thrown if a request cannot get a model. */
 export class ModelError extends WordedError {
   override name = "ModelError";
   constructor(
     readonly code: ModelErrorCode,
     message: string | Wording,
-    /**
-     * `retryAfter` is in seconds, `details` are figures for the API's error body, and `lasting` means that a
-     * retry cannot help.
-     */
+    /** `retryAfter`: seconds. `details`: figures for the API's error body. `lasting`: a retry cannot help. */
     readonly more: {
       readonly retryAfter?: number;
       readonly details?: Record<string, number>;
@@ -80,12 +77,10 @@ export class ModelError extends WordedError {
   }
 }
 
-/**
- * Thrown where a model can never be loaded: its file is invalid or it is too large. Waiting does not help.
- */
+/** Thrown if a model can never be loaded: its file is invalid or it is too large. */
 export class ModelRefused extends Error {
   override name = "ModelRefused";
-  /** `needed`: bytes of a model that is too large. */
+  /** `needed`: bytes of memory, for a model that is too large. */
   constructor(cause: Error, readonly needed?: number) {
     super(cause.message, { cause });
   }
@@ -98,20 +93,21 @@ export type ModelUser = Pick<Models, "use">;
 export interface Models {
   /** Returns all models, in a fixed order. */
   list(): readonly OfferedModel[];
-  /** Returns a model by id or alias, with or without `:latest`; undefined where there is none. */
+  /** Returns a model by id or alias, with or without `:latest`; undefined if there is none. */
   find(name: string): OfferedModel | undefined;
   /**
-   * Returns the engine of a model by id or alias, and loads it if needed. Without a name, returns the only
-   * model's. Throws ModelError, and EngineError once the models are drained.
+   * Returns the engine of a model by id or alias, and loads it if needed. Without a name, returns the engine of the
+   * only model. Throws ModelError, and EngineError after `drain`.
    */
   use(name: string | undefined, options?: UseOptions): Promise<HeldEngine>;
-  /** Resolves when the model is loaded. Throws as `use`. */
+  /** Loads a model. Resolves when it is loaded. Throws as `use`. */
   load(name: string, options?: UseOptions): Promise<void>;
   /**
-   * Accepts no requests for the model until the running ones end and its memory is free. Throws ModelError.
+   * Unloads a model: refuses new requests, and resolves when the running ones have ended and its memory is free. Throws
+   * ModelError.
    */
   unload(name: string): Promise<void>;
-  /** Calls the listener after each change of a model's state, until the returned function is called. */
+  /** Calls `listener` after each change of a model's state. The returned function ends the calls. */
   onState(listener: (model: OfferedModel) => void): () => void;
   /** Drains all engines. */
   drain(graceMs: number): Promise<void>;

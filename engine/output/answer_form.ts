@@ -4,7 +4,7 @@ import { Thinking } from "./thinking.ts";
 import type { ThinkingBounds } from "../chat/types.ts";
 
 /**
- * Applies a request's constraint and thinking bounds to its answer, and tells content from thinking and message
+ * Applies a request's constraint and thinking bounds to its answer, and separates content from thinking and message
  * headers.
  */
 export class AnswerForm {
@@ -12,13 +12,15 @@ export class AnswerForm {
   readonly #headers: HeaderTracker | undefined;
   readonly #grammar: Grammar | undefined;
   readonly #matcher: Matcher | undefined;
-  /** Settles when the running mask computation ends. Until then the matcher must not be used or closed. */
+  /** Settles when the running mask computation ends. The matcher must not be used or closed before. */
   #computing: Promise<unknown> | undefined;
-  /** Forced tokens that were not taken yet. */
+  /** Forced tokens that the answer has not taken yet. */
   #run: readonly number[] = [];
   #closed = false;
 
-  /** `spell` returns a token's bytes, to recognize thinking marks that are plain text. */
+  /**
+   * Creates the form of one answer. `spell` returns a token's bytes, to recognize thinking marks that are plain text.
+   */
   constructor(
     grammar: Grammar | undefined,
     thinking: ThinkingBounds | undefined,
@@ -44,12 +46,12 @@ export class AnswerForm {
     return this.#matcher?.complete ?? false;
   }
 
-  /** The limit that made it impossible to complete the answer; undefined while completion is possible. */
+  /** The exceeded limit that makes it impossible to complete the answer; undefined while completion is possible. */
   get failure(): string | undefined {
     return this.#matcher?.failure;
   }
 
-  /** Whether `tokens`, counted from the answer's first token, form a complete answer. */
+  /** Returns whether `tokens`, from the answer's first token, form a complete answer. */
   isWhole(tokens: Iterable<number>): boolean {
     const matcher = this.#grammar?.matcher();
     if (!matcher) return true;
@@ -66,7 +68,7 @@ export class AnswerForm {
     return this.#matcher ? 0 : this.thinking?.ahead ?? Infinity;
   }
 
-  /** Takes the answer's next token. Returns false and changes nothing when the constraint refuses it. */
+  /** Takes the answer's next token. Returns false and changes nothing if the constraint refuses it. */
   take(token: number): boolean {
     if (this.#matcher && !this.#matcher.consume(token)) return false;
     this.#run = this.#run[0] === token ? this.#run.slice(1) : [];
@@ -76,9 +78,8 @@ export class AnswerForm {
   }
 
   /**
-   * Takes the next forced token and returns it; returns undefined when the model has a choice. When the thinking
-   * budget is spent, the token that ends thinking is forced as soon as the constraint accepts it: not inside a
-   * character, for example.
+   * Takes the next forced token and returns it; returns undefined if the model has a choice. When the thinking budget
+   * is spent, the end of thinking is forced as soon as the constraint accepts it.
    */
   takeForced(): number | undefined {
     const due = this.thinking?.due;

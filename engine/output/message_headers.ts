@@ -9,14 +9,14 @@ export class HeaderTracker {
   #inside: boolean;
   #isFirst = true;
 
-  /** `spell` returns a token's bytes; none for a token without text. */
+  /** Tracks headers from the answer's start. `spell` returns a token's bytes; none for a token without text. */
   constructor({ open, begin, end }: MessageHeaders, private readonly spell: (token: number) => Uint8Array) {
     this.#begin = new Set(begin);
     this.#end = end;
     this.#inside = open;
   }
 
-  /** Whether the last token belongs to a header. */
+  /** Whether the last token belongs to a message header. */
   get inside(): boolean {
     return this.#inside;
   }
@@ -27,7 +27,10 @@ export class HeaderTracker {
     this.#isFirst = false;
   }
 
-  /** An answer that begins with text has no header. A tool's name in a header begins with a blank. */
+  /**
+   * Returns whether the token belongs to a header. An answer that begins with text has no header. In a header, a tool's
+   * name begins with a blank.
+   */
   #isHeader(token: number): boolean {
     const [first = BLANK] = this.spell(token);
     return first === BLANK;

@@ -14,7 +14,7 @@ interface PublisherContext {
   readonly scheduler: Scheduler;
   readonly tokenizer: Tokenizer;
   readonly totals: Totals;
-  /** Stores a sequence's prompt on the disk and then ends the sequence. */
+  /** Ends a sequence after its prompt is stored on the disk. */
   readonly storePrompt: (sequence: Sequence) => void;
 }
 
@@ -87,22 +87,22 @@ export class StepPublisher {
   }
 
   /**
-   * Publishes the tokens of a part's rows, up to the first that differs from its draft. Returns how many drafts were
-   * right.
+   * Publishes the tokens of a sequence's rows, up to the first that differs from its draft. Returns the number of
+   * correct drafts.
    */
   #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], masks: StepMasks): number {
     const first = sequence.length;
     sequence.progress.drafts.rejected += drafts.length;
     let right = 0;
     for (const [i, candidates] of sampled.entries()) {
-      // A forced token is already there.
+      // A forced token is already in the sequence.
       if (sequence.length === first + i) {
         this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
       }
       const ends = sequence.progress.done || sequence.progress.ending !== undefined;
-      // Tokens that wait for their scores need rows of their own.
+      // Tokens that wait for their scores need separate rows.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
-      // The next token has no mask, so a later step computes this row again and samples then.
+      // The next token has no mask, so a later step computes its row again and samples then.
       if (sequence.length === first + i + 1 && !masks.follow(sequence, i + 1)) break;
       right++;
       sequence.progress.drafts.rejected--;
@@ -128,7 +128,7 @@ export class StepPublisher {
     if (ending && sequence.progress.held.length === 0) finish(sequence, ending);
   }
 
-  /** Returns as publishToken does. A matcher error ends its own sequence, not the engine. */
+  /** Chooses and publishes a token as publishToken does. A matcher error ends only its sequence, not the engine. */
   #chooseToken(sequence: Sequence, candidates: Candidates): FinishReason | EngineError | undefined {
     try {
       return publishToken(sequence, candidates, this.#context.tokenizer);
@@ -139,7 +139,7 @@ export class StepPublisher {
   }
 }
 
-/** Stores the scores of the next tokens without a score: one per row of `rows`. */
+/** Stores one score per row of `rows`, for the next tokens without a score. */
 function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
   let position = unscored(sequence)?.first ?? 0;
   const waiting = sequence.progress.held.filter((event) => event.type === "token");
@@ -156,7 +156,7 @@ function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
   }
 }
 
-/** Publishes the progress of a prompt that takes more than one step, or whose beginning was in the cache. */
+/** Publishes the progress of a prompt that takes several steps, or whose beginning was in the KV cache. */
 function publishProgress(sequence: Sequence): void {
   const { promptLength, admission: { at, reused }, progress: { reported } } = sequence;
   const cached = Math.min(sequence.kv.cached, promptLength);
@@ -210,8 +210,8 @@ export function addFirstForced(sequence: Sequence, tokenizer: Tokenizer): void {
 }
 
 /**
- * Adds the forced tokens and holds their events. Returns why the answer ends with its last token; undefined if it
- * continues.
+ * Adds forced tokens to the sequence and holds their events. Returns why the answer ends with the last one; undefined
+ * if it continues.
  */
 function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   for (;;) {
@@ -223,7 +223,7 @@ function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | und
   }
 }
 
-/** Publishes the held events up to the first that still waits for its score. */
+/** Publishes the held events up to the first one that waits for its score. */
 function publishHeld(sequence: Sequence): void {
   const { progress: { held }, logprobs, stream } = sequence;
   if (!sequence.progress.prefilled || held.length === 0) return;
@@ -246,10 +246,7 @@ export function failOne(sequence: Sequence, error: EngineError): void {
   sequence.stream.fail(error);
 }
 
-/**
- * Marks the sequence as done, so nothing more is published. The sequence keeps its place until the scheduler removes
- * it.
- */
+/** Marks the sequence as done, so that nothing more is published. It keeps its place until the scheduler removes it. */
 export function end(sequence: Sequence): void {
   sequence.progress.done = true;
   sequence.unlisten();
@@ -299,7 +296,7 @@ export function append(sequence: Sequence, token: number): void {
   sequence.sampler.dry?.push(token);
 }
 
-/** Holds the event of the last appended token. */
+/** Holds the event of the sequence's last token. */
 function hold(sequence: Sequence, token: number, score: { logprob?: number; top?: TokenLogprob[] }): void {
   const { output, progress: { held }, form } = sequence;
   const event: TokenEvent = { type: "token", token, text: "", ...score };
@@ -313,7 +310,7 @@ function hold(sequence: Sequence, token: number, score: { logprob?: number; top?
   held.push(event);
 }
 
-/** Returns why the answer ends with its last token; undefined if it continues. */
+/** Returns why the answer ends with the sequence's last token; undefined if it continues. */
 function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   const { output, form } = sequence;
   if (output.stopped) {
@@ -327,7 +324,7 @@ function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | unde
 function keptTokens({ tokens, length, promptLength, output }: Sequence, tokenizer: Tokenizer): number[] {
   let end = length;
   let text = "";
-  // Decoding from the middle of a character gives other text, so go back to its start.
+  // Decoding from the middle of a character gives a different text, so the end moves back to the character's start.
   while (end > promptLength && (text.length < output.dropped || text.startsWith("\ufffd"))) {
     text = tokenizer.decode(tokens.subarray(--end, length), { continuation: true });
   }

@@ -8,7 +8,7 @@ import type { StreamDecoder } from "../tokenizer/types.ts";
  */
 export class StopMatcher {
   readonly #automaton: Automaton;
-  /** The longest beginning of a stop string that the text so far ends with. */
+  /** The longest beginning of a stop text with which the text so far ends. */
   #node = ROOT;
   #held = "";
   #found: string | undefined;
@@ -19,17 +19,17 @@ export class StopMatcher {
     this.#automaton = automatonOf(stops);
   }
 
-  /** The stop string that was found; text after it is ignored. */
+  /** The stop text that was found; text after it is ignored. */
   get found(): string | undefined {
     return this.#found;
   }
 
-  /** Number of UTF-16 units pushed from the start of the found stop string on. */
+  /** Number of UTF-16 units pushed since the start of the found stop text. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Takes whole characters. Returns the text that is now certain, up to a stop string. */
+  /** Takes whole characters. Returns the text that is now final, up to a stop text. */
   push(piece: string): string {
     if (this.#found !== undefined) return "";
     const text = this.#held + piece;
@@ -48,7 +48,7 @@ export class StopMatcher {
     return text.slice(0, certain);
   }
 
-  /** Ends the text. Returns the text that was held back. */
+  /** Ends the text. Returns the part that was held back. */
   end(): string {
     const held = this.#held;
     this.#held = "";
@@ -56,7 +56,7 @@ export class StopMatcher {
   }
 }
 
-/** The automaton of each request's stop texts. All answers to a request share one automaton. */
+/** Automata by the list of stop texts. All answers to a request share one. */
 const automatons = new WeakMap<readonly string[], Automaton>();
 
 function automatonOf(stops: readonly string[]): Automaton {
@@ -75,17 +75,17 @@ const UNITS = 2 ** 16;
  * of texts.
  */
 class Automaton {
-  /** At index `node * UNITS + unit`: the node of the text that is one unit longer. */
+  /** Edges of the automaton: at `node * UNITS + unit` the node of the text that is one unit longer. */
   readonly #edges = new Map<number, number>();
-  /** Length of each node's text. */
+  /** Length of the text of each node. */
   readonly #depths = [0];
   /** The node of the longest proper suffix of each node's text. */
   readonly #suffixes = [ROOT];
-  /** Length of the longest given text that each node's text ends with; 0 for none. */
+  /** Length of the longest given text with which each node's text ends; 0 for none. */
   readonly #completed = [0];
 
   constructor(texts: readonly string[]) {
-    /** Each text and the node that its first `depth` units lead to. */
+    /** Each text, and the node to which its first `depth` units lead. */
     let open = texts.map((text) => ({ text, node: ROOT }));
     for (let depth = 0; open.length > 0; depth++) {
       for (const one of open) {
@@ -96,7 +96,7 @@ class Automaton {
     }
   }
 
-  /** Returns the node of the longest text that `node` and the unit end with. */
+  /** Returns the node of the longest text with which `node` plus the unit ends. */
   next(node: number, unit: number): number {
     for (let from = node;; from = this.#suffixes[from]) {
       const to = this.#edges.get(from * UNITS + unit);
@@ -113,7 +113,7 @@ class Automaton {
     return this.#completed[node];
   }
 
-  /** Shorter texts must have their nodes. */
+  /** Returns the node for `node` plus the unit. Shorter texts must have their nodes already. */
   #child(node: number, unit: number): number {
     const key = node * UNITS + unit;
     const known = this.#edges.get(key);
@@ -149,7 +149,9 @@ export class OutputText {
     return this.stop !== undefined;
   }
 
-  /** Number of UTF-16 units at the end of the text that are not output, because a stop string was found. */
+  /**
+   * Number of UTF-16 units at the end of the text that are not output, because they follow the start of a stop text.
+   */
   get dropped(): number {
     return this.#matcher.dropped;
   }
@@ -158,24 +160,21 @@ export class OutputText {
     return this.#matcher.push(this.#decoder.push(token));
   }
 
-  /**
-   * Ends a stretch of text that is searched for stop strings. Returns the text held back; the search starts
-   * again after it.
-   */
+  /** Ends a section that is searched for stop texts. Returns the text held back; the search starts again after it. */
   cut(): string {
     const held = this.#decoder.end() + this.#matcher.end();
     this.#matcher = new StopMatcher(this.#stops);
     return held;
   }
 
-  /** Returns text as `push` does, but stop strings neither match in this token's text nor across it. */
+  /** Returns text as `push` does, but stop texts match neither in this token's text nor across it. */
   pushUnwatched(token: number): string {
     const held = this.#matcher.end();
     if (held !== "") this.#matcher = new StopMatcher(this.#stops);
     return held + this.#decoder.push(token);
   }
 
-  /** Returns the text that was still held back. This text may complete a stop string (`stopped`). */
+  /** Ends the text. Returns the part that was held back, which may complete a stop text (`stopped`). */
   end(): string {
     return this.#matcher.push(this.#decoder.end()) + this.#matcher.end();
   }

@@ -5,8 +5,7 @@ const BLANKS = /^[ \n\r\t]+/;
 
 /**
  * Tracks where an answer starts and ends thinking, and when thinking must end. A mark that is one special token is
- * matched by token. A mark that is text in the vocabulary can be split into other tokens than the tokenizer's, so it
- * is matched by its bytes.
+ * matched by token. A mark that is plain text may be split into tokens in several ways, so it is matched by its bytes.
  */
 export class Thinking {
   readonly #begin: MarkMatcher;
@@ -15,7 +14,7 @@ export class Thinking {
   readonly #anywhere: boolean;
   /** The token that begins thinking, if it is a single token with text. */
   readonly #beginToken: number | undefined;
-  /** Whether thinking may begin with a later token. */
+  /** Whether a later token may begin thinking. */
   #mayBegin: boolean;
   #inside: boolean;
   #took: boolean;
@@ -43,22 +42,22 @@ export class Thinking {
     return this.#took;
   }
 
-  /** Whether the last token is plain text: a begin mark does not begin thinking after the answer has begun. */
+  /** Returns whether a token is plain text: a begin mark does not begin thinking after the answer has begun. */
   isText(token: number): boolean {
     return token === this.#beginToken && !this.#took;
   }
 
-  /** Total number of tokens inside thinking, without those of the end mark. */
+  /** Total number of tokens inside thinking, without the end mark. */
   get tokens(): number {
     return this.#spent - (this.#inside ? this.#end.matched : 0);
   }
 
-  /** Lower bound on the number of tokens before the next forced one. */
+  /** Lower bound on the number of tokens before the next forced token. */
   get ahead(): number {
     return Math.max(0, this.#budget - this.#spent);
   }
 
-  /** The token that must come next, because the budget is spent. */
+  /** The token that must come next because the thinking budget is spent. */
   get due(): number | undefined {
     return this.#inside && this.#spent >= this.#budget ? this.#end.next : undefined;
   }
@@ -76,7 +75,7 @@ export class Thinking {
     this.#inside = false;
   }
 
-  /** Whether thinking may still come first after this token: the token is blank or belongs to the mark. */
+  /** Returns whether thinking may still begin after this token, which is blank or part of the mark. */
   #isBefore(token: number): boolean {
     const spelled = binary(this.spell(token));
     return this.#begin.matched > 0 || BLANKS.exec(spelled)?.[0] === spelled;
@@ -85,9 +84,9 @@ export class Thinking {
 
 /** Finds a mark in a stream of tokens. */
 interface MarkMatcher {
-  /** Number of tokens of the mark that was found last. */
+  /** Number of tokens of the last mark that was found. */
   readonly length: number;
-  /** Number of last tokens that may be the beginning of the mark. */
+  /** Number of the last tokens that may be the beginning of the mark. */
   readonly matched: number;
   /** The token that would continue the mark. */
   readonly next: number | undefined;
@@ -95,7 +94,7 @@ interface MarkMatcher {
   take(token: number): boolean;
 }
 
-/** Finds a run of tokens, as StopMatcher finds texts. An empty run is never found. */
+/** Finds a sequence of tokens in an answer. An empty one is never found. */
 class TokenMatcher implements MarkMatcher {
   #matched = 0;
 
@@ -116,7 +115,7 @@ class TokenMatcher implements MarkMatcher {
   take(token: number): boolean {
     const { run } = this;
     if (run.length === 0) return false;
-    // Runs are a few tokens, so the longest matching prefix is searched anew each time.
+    // Marks have few tokens, so the longest matching prefix is searched anew each time.
     const seen = [...run.slice(0, this.#matched), token];
     let length = seen.length;
     while (length > 0 && !run.slice(0, length).every((t, i) => t === seen[seen.length - length + i])) {
@@ -128,14 +127,14 @@ class TokenMatcher implements MarkMatcher {
   }
 }
 
-/** Finds the text of a run of tokens, however it is split into tokens. The text may begin and end inside tokens. */
+/** Finds the text of a mark, in any split into tokens. The text may begin and end inside tokens. */
 class TextMatcher implements MarkMatcher {
   protected readonly text: string;
-  /** The last bytes that may belong to the text, and the number of bytes of each token. */
+  /** The last bytes that may belong to the mark's text, and the number of bytes of each token. */
   #seen = "";
   #sizes: number[] = [];
   #length = 0;
-  /** How many of the last tokens are the run's own tokens. */
+  /** Number of the last tokens that are the mark's own tokens. */
   #forced = 0;
 
   constructor(
@@ -178,7 +177,7 @@ class TextMatcher implements MarkMatcher {
     return false;
   }
 
-  /** Returns how many tokens the last `bytes` bytes cover. */
+  /** Returns the number of tokens that cover the last `bytes` bytes. */
   #covering(bytes: number): number {
     let tokens = 0;
     for (let i = this.#sizes.length - 1; bytes > 0; i--) {

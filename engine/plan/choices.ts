@@ -12,10 +12,10 @@
  * ```
  */
 export type KvType = "f16" | "q8_0";
-/** All values, for checks and messages. */
+/** All types of the KV cache, for checks and messages. */
 export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
 export const DEFAULT_KV_TYPE: KvType = "f16";
-/** Names of the types in messages about memory. */
+/** Names of the KV cache's types in messages about memory. */
 export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0: "q8_0" };
 
 /**
@@ -31,7 +31,7 @@ export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0
  * ```
  */
 export type ActivationPrecision = "fast" | "fine";
-/** All values; the first is the default. */
+/** All precisions of activations; the first is the default. */
 export const ACTIVATION_PRECISIONS: readonly ActivationPrecision[] = ["fast", "fine"];
 
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
@@ -39,21 +39,21 @@ export const KV_BLOCK_TOKENS = 32;
 
 /** The KV blocks of a sequence in one group of layers. */
 export interface WindowTable {
-  /** Number of leading blocks that the table leaves out, because no row attends to them. */
+  /** Number of leading blocks that the table omits, because no row attends to them. */
   readonly first: number;
-  /** The ids of the KV blocks after them, enough for cached + length tokens. */
+  /** Ids of the following KV blocks, enough for cached + length tokens. */
   readonly blocks: Int32Array;
 }
 
 export interface CompileOptions {
-  /** KV blocks to hold. */
+  /** Number of KV blocks to allocate. */
   readonly kvBlocks: number;
-  /** Slots of recurrent state to hold; none where the model has no such layers. */
+  /** Number of slots of recurrent state to allocate; none if the model has no recurrent layers. */
   readonly stateSlots?: number;
   /** Maximum rows in one step. */
   readonly maxRows: number;
   /** Maximum rows with logits in one step. */
   readonly maxLogitRows: number;
-  /** Maximum sequences in one step; by default maxRows. Any number of them may share leading blocks. */
+  /** Maximum sequences in one step; by default maxRows. Any of them may share leading blocks. */
   readonly parallel?: number;
 }

@@ -8,7 +8,7 @@ export interface Operations {
   readonly float: number;
 }
 
-/** Bytes and operations of a plan's matrices, split by what they grow with. */
+/** Bytes and operations of a plan's matrices, split by the quantity with which they grow. */
 export interface PlanCost {
   /** Packed bytes of matrices that every step reads once. */
   readonly weightBytes: number;
@@ -19,12 +19,9 @@ export interface PlanCost {
   /** Operations per row of the step, and per row with logits. */
   readonly row: Operations;
   readonly logitsRow: Operations;
-  /**
-   * Bytes that attention reads per token of context, without layers with a window: those read a bounded
-   * number.
-   */
+  /** Bytes that attention reads per token of context, without layers with a window, which read a bounded number. */
   readonly kvBytesPerToken: number;
-  /** Bytes of recurrent state that a step reads, and also writes, per sequence. */
+  /** Bytes of recurrent state that a step reads and writes per sequence. */
   readonly stateBytes: number;
 }
 
@@ -32,7 +29,7 @@ export interface PlanCost {
 export interface StepWork {
   readonly rows: number;
   readonly logitRows: number;
-  /** Context tokens read, summed over all sequences. */
+  /** Number of context tokens that attention reads, summed over all sequences. */
   readonly kvTokens: number;
   readonly sequences: number;
 }
@@ -84,7 +81,7 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
   return Math.max(bytes / limits.readGbps, arithmetic) / 1e9;
 }
 
-/** Returns the bytes that an op reads per token of context; 0 with a window. */
+/** Returns the bytes that an op reads per token of context; 0 if it has a window. */
 function contextBytes({ kv }: Plan, op: PlanOp): number {
   const work = kindOf(op).context?.(op);
   return work && work.window === undefined ? kvBytesPerLayer(kv.type, kv.layers[work.cache]) : 0;
@@ -116,7 +113,7 @@ function addExperts(to: (Choice & { bytes: number })[], { count, used }: Choice,
   else to.push({ count, used, bytes });
 }
 
-/** A matrix that is read whole and the rows it multiplies; for experts also how many each row chooses. */
+/** A matrix that is read as a whole, the rows it multiplies, and for experts the number that each row chooses. */
 interface MatrixRead {
   readonly tensor: PlanTensor;
   readonly rows: WorkedRows;
@@ -124,8 +121,8 @@ interface MatrixRead {
 }
 
 /**
- * Returns all matrices except the embedding, which is only looked up. An op may name one tensor twice, when
- * it has both gate and up.
+ * Returns all matrices except the embedding, which is only looked up. An op with a fused gate and up names one tensor
+ * twice.
  */
 function matricesRead(plan: Plan): MatrixRead[] {
   return mainOps(plan).flatMap((op) =>
@@ -137,7 +134,7 @@ function matricesRead(plan: Plan): MatrixRead[] {
   );
 }
 
-/** All rows of a step, the rows with logits, or one row per pooled sequence. */
+/** The rows that an op computes: all rows of a step, the rows with logits, or one row per pooled sequence. */
 type WorkedRows = "step" | "logits" | "pools";
 
 /** Returns the rows that an op computes. */

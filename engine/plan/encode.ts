@@ -9,10 +9,7 @@ const VERSION = 16;
 const ROW_CODES = { step: 0, logits: 1, pools: 3 };
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
-/**
- * Encodes a plan as the words that rust-kernels/src/program reads. Change both together, and VERSION with
- * them.
- */
+/** Encodes a plan as the words that rust-kernels/src/program reads. Change both together, and VERSION too. */
 export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<ArrayBuffer> {
   const scratch = planScratch(plan, options.maxRows, options.maxLogitRows);
   const w = new WordWriter(65536);

@@ -5,7 +5,7 @@ import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import type { Plan } from "./plan.ts";
 
-/** Returns the builder's plan. Throws GgufError where the file has tensors that are neither read nor left out. */
+/** Returns the builder's plan. Throws GgufError if the file has tensors that are neither read nor left out. */
 export function finishPlan(
   builder: PlanBuilder,
   head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">,

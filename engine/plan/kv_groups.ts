@@ -2,8 +2,7 @@ import { kindOf, type PlanOp } from "./ops/registry.ts";
 import type { KvLayer, KvShape } from "./values.ts";
 
 /**
- * Estimated overhead of one more group, as a share of the memory: each group needs a block table in every
- * step.
+ * Estimated overhead of one more layer group, as a share of the memory: each group needs a block table in every step.
  */
 const COST_OF_A_GROUP = 0.01;
 
@@ -11,9 +10,9 @@ const COST_OF_A_GROUP = 0.01;
 export type KvGroups = Pick<KvShape, "layers" | "windows">;
 
 /**
- * Returns the layers' groups. Layers with the same window form one or several groups. Blocks are as large as
- * the largest group, so sizes are chosen to waste little. Where all layers have windows, those with the
- * largest window keep all tokens: prefixes are found by the first group's blocks.
+ * Returns the layers' groups. Layers with the same window form one or several groups. Blocks are as large as the
+ * largest group, so sizes are chosen to waste little. If all layers have windows, those with the largest one keep all
+ * tokens, because the first group's blocks are used to find prefixes.
  */
 export function groupKvLayers(layers: readonly Omit<KvLayer, "group">[], ops: readonly PlanOp[]): KvGroups {
   const windows = windowsOf(layers.length, ops);
@@ -32,7 +31,7 @@ function finite(window: number): number {
   return window === Infinity ? 0 : window;
 }
 
-/** Returns each layer's largest window over the ops that read it; Infinity is all tokens. */
+/** Returns each layer's largest window over the ops that read it; Infinity means all tokens. */
 function windowsOf(layers: number, ops: readonly PlanOp[]): number[] {
   const windows = Array<number>(layers).fill(1);
   for (const op of ops) {
@@ -49,7 +48,7 @@ interface Group {
   size: number;
 }
 
-/** Returns candidate group sizes: sums of a window's first layers. No other block size wastes less. */
+/** Returns candidate group sizes: sums of the first layers of one window. No other size wastes less. */
 function candidateSizes(byKind: readonly number[][], sizes: readonly number[]): number[] {
   const largest = Math.max(...sizes);
   const sums = byKind.flatMap((kind) => {

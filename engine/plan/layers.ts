@@ -11,14 +11,15 @@ import {
 } from "./ops/registry.ts";
 import type { Plan, TensorId } from "./plan.ts";
 
-/** Returns each op's layer; undefined for ops before and after all layers. */
+/** Returns the layer of each op; undefined for ops before and after all layers. */
 export function layersOf(plan: Plan): (number | undefined)[] {
   let before: number | undefined;
   return plan.ops.map((op) => before = layerOf(plan, op, before));
 }
 
 /**
- * Finds the layer in the first tensor's name. An op without tensors belongs to the layer of the op before it.
+ * Returns an op's layer by the name of its first tensor. An op without tensors belongs to the layer of the op before
+ * it.
  */
 function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | undefined {
   const [use] = tensorsOf(op);
@@ -29,10 +30,7 @@ function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | u
 
 /** Layers of the same kind. */
 export interface LayerKind {
-  /**
-   * How the layers mix tokens, whether they have experts, and whether they draft; "feed-forward" if they do
-   * not mix tokens.
-   */
+  /** The layers' way to mix tokens ("feed-forward" if none), and whether they have experts and draft. */
   readonly kind: string;
   readonly count: number;
 }
@@ -80,7 +78,7 @@ export function firstLayers(plan: Plan, count: number): Plan {
   };
 }
 
-/** Returns the number of layers needed to include all of these. */
+/** Returns the number of leading layers that includes all the given ones. */
 function countOf(layers: readonly number[]): number {
   return layers.reduce((count, layer) => Math.max(count, layer + 1), 0);
 }

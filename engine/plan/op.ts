@@ -1,35 +1,35 @@
 import type { Operands, Values } from "./operands.ts";
 import { type Forms, formsOf, type PlanBuffer, type PlanTensor } from "./values.ts";
 
-/** Describes one kind of op; everything else derives from it. */
+/** Describes one kind of op. Encoding, printing and types derive from it. */
 export interface OpKind<Name extends string = string, L extends Operands = Operands> {
   readonly op: Name;
-  /** The op's code when encoded; rust-kernels/src/ops has the same. */
+  /** The op's code when encoded, the same as in rust-kernels/src/ops. */
   readonly code: number;
-  /** Operands in the order of their words. */
+  /** The op's operands in the order of encoding. */
   readonly operands: L;
-  /** Returns the op's line in a printed plan. The line names everything that the op computes. */
+  /** Returns the op's line in a printed plan, which names everything that the op computes. */
   text(op: Values<L>, names: Names): string;
-  /** Returns the kind of layer whose tokens the op mixes; absent where it mixes none. */
+  /** Returns the kind of layer whose tokens the op mixes; undefined if it mixes none. */
   mixer?(op: Values<L>): string;
-  /** Returns the work of each row per token of context; absent where the op reads no context. */
+  /** Returns the work of each row per token of context; undefined if the op reads no context. */
   context?(op: Values<L>): ContextWork;
 }
 
 /** An op's work per context token of a row. */
 export interface ContextWork {
-  /** Operations in f32. */
+  /** Number of f32 operations per context token. */
   readonly operations: number;
   /** Index of the KV cache layer that is read. */
   readonly cache: number;
-  /** Tokens that a row attends to, itself included; undefined for all. */
+  /** Number of tokens that a row attends to, including itself; undefined for all. */
   readonly window?: number;
 }
 
-/** The type of a kind's ops. */
+/** The type of an op of kind K. */
 export type OpOf<K> = K extends OpKind<infer Name, infer L> ? { readonly op: Name } & Values<L> : never;
 
-/** Describes a kind of op. Its type follows from the operands. */
+/** Returns the description of a kind of op. Its type follows from the operands. */
 export function opKind<const Name extends string, L extends Operands>(
   kind: OpKind<Name, L>,
 ): OpKind<Name, L> {

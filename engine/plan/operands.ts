@@ -1,6 +1,6 @@
 /**
- * Building blocks of an op's operands. Each op lists its operands once, in the order in which they cross the
- * FFI. Its buffers, tensors, words and type follow from that list.
+ * Building blocks of an op's operands. Each op lists its operands once, in the order of encoding. Its buffers, tensors,
+ * words and type follow from the list.
  */
 import {
   type Activation,
@@ -18,7 +18,7 @@ import {
 } from "./values.ts";
 import type { WordWriter } from "./words.ts";
 
-/** Encodes an absent operand. */
+/** Code of an absent operand. */
 const NONE = 0xffffffff;
 
 /** How an op accesses a buffer; "update" reads it and writes it in place. */
@@ -32,24 +32,21 @@ export interface BufferUse {
 
 export interface TensorUse {
   readonly tensor: TensorId;
-  /**
-   * Whether activations are multiplied by the matrix, so it is read whole (for experts, only the chosen
-   * ones).
-   */
+  /** Whether the matrix multiplies activations, so that it is read as a whole (only the chosen experts). */
   readonly product: boolean;
 }
 
 export interface Operand<T> {
-  /** Writes the operand's words. */
+  /** Writes the words of an operand's value. */
   encode(w: WordWriter, value: T): void;
-  /** Number of words; undefined where it depends on the value. */
+  /** Number of words of the operand; undefined if it depends on the value. */
   readonly words?: number;
   buffers?(value: T): readonly BufferUse[];
   tensors?(value: T): readonly TensorUse[];
   /** Layers of the KV cache and of recurrent state that the operand names. */
   caches?(value: T): readonly number[];
   states?(value: T): readonly number[];
-  /** The number of experts, and how many each row chooses. */
+  /** Returns the number of experts, and the number that each row chooses. */
   choice?(value: T): Choice;
   /** Returns the operand with renumbered tensors. */
   renumber?(value: T, id: (old: TensorId) => TensorId): T;
@@ -86,7 +83,7 @@ export function layersOfAll(kind: "caches" | "states", list: Operands, values: o
   return pairs(list, values).flatMap(([operand, value]) => operand[kind]?.(value) ?? []);
 }
 
-/** Returns how many experts the rows choose; undefined for operands without experts. */
+/** Returns the number of experts that rows choose; undefined for operands without experts. */
 export function choiceOfAll(list: Operands, values: object): Choice | undefined {
   return pairs(list, values).map(([operand, value]) => operand.choice?.(value)).find(Boolean);
 }
@@ -103,7 +100,7 @@ export function encodeAll(w: WordWriter, list: Operands, values: object): void {
   for (const [operand, value] of pairs(list, values)) operand.encode(w, value);
 }
 
-/** A buffer of f32 rows. */
+/** Operand: a buffer of f32 rows. */
 export function floats(access: Access): Operand<BufferId> {
   return {
     words: 1,
@@ -115,8 +112,8 @@ export function floats(access: Access): Operand<BufferId> {
 const FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /**
- * A value in the forms that its readers need: f32 rows, and 8-bit rows in one plane or in two. With `count` 3, the
- * 8-bit rows may exist in both.
+ * Operand: a value in the forms that its readers need: f32 rows, and 8-bit rows in one plane or in two. With `count` 3,
+ * both 8-bit forms may exist.
  */
 export function forms(access: Access, count: 2 | 3): Operand<Forms> {
   const words = ({ float, quant, fine }: Forms) =>
@@ -138,9 +135,9 @@ function tensor(product: boolean): Operand<TensorId> {
   };
 }
 
-/** A vector, or a matrix from which single rows are read. */
+/** Operand: a vector, or a matrix from which single rows are read. */
 export const weights = tensor(false);
-/** A matrix that multiplies rows of activations. */
+/** Operand: a matrix that multiplies rows of activations. */
 export const product = tensor(true);
 
 export const integer: Operand<number> = { words: 1, encode: (w, value) => w.u32(value) };
@@ -152,7 +149,7 @@ export const activation: Operand<Activation> = {
   encode: (w, value) => w.u32(ACTIVATIONS.indexOf(value)),
 };
 
-/** The experts that each row chose. */
+/** Operand: the experts that each row chose. */
 export function chosenExperts(access: Access): Operand<Chosen> {
   return {
     words: 3,
@@ -162,7 +159,7 @@ export function chosenExperts(access: Access): Operand<Chosen> {
   };
 }
 
-/** Attention heads over a KV cache. */
+/** Operand: attention heads over a KV cache. */
 export const attentionHeads: Operand<HeadShape> = {
   words: 5,
   encode: (w, { layer, heads, kvHeads, headDim, gated }) =>
@@ -170,7 +167,7 @@ export const attentionHeads: Operand<HeadShape> = {
   caches: ({ layer }) => [layer],
 };
 
-/** Heads of a delta rule layer, which has a recurrent state. */
+/** Operand: heads of a delta rule layer, which has a recurrent state. */
 export const deltaHeads: Operand<DeltaShape> = {
   words: 5,
   encode: (w, { layer, keyHeads, valueHeads, headDim, inGroups }) =>
@@ -178,14 +175,14 @@ export const deltaHeads: Operand<DeltaShape> = {
   states: ({ layer }) => [layer],
 };
 
-/** Channels of a short convolution, whose last inputs are recurrent state. */
+/** Operand: channels of a short convolution; its last inputs are recurrent state. */
 export const convHeads: Operand<ConvShape> = {
   words: 4,
   encode: (w, { layer, heads, headDim, keyHeads }) => w.u32(layer, heads, headDim, keyHeads),
   states: ({ layer }) => [layer],
 };
 
-/** Heads of a Mamba2 layer, which has a recurrent state. */
+/** Operand: heads of a Mamba2 layer, which has a recurrent state. */
 export const mambaHeads: Operand<MambaShape> = {
   words: 5,
   encode: (w, { layer, heads, headDim, groups, stateSize }) =>
@@ -193,21 +190,21 @@ export const mambaHeads: Operand<MambaShape> = {
   states: ({ layer }) => [layer],
 };
 
-/** A convolution over `taps` inputs. Its recurrent state holds all inputs except the current token's. */
+/** Operand: a convolution over `taps` inputs. Its recurrent state holds all inputs except the current token's. */
 export const convState: Operand<{ readonly layer: number; readonly taps: number }> = {
   words: 2,
   encode: (w, { layer, taps }) => w.u32(layer, taps),
   states: ({ layer }) => [layer],
 };
 
-/** A layer whose recurrent state is one row. */
+/** Operand: a layer whose recurrent state is one row. */
 export const rowState: Operand<number> = {
   words: 1,
   encode: (w, layer) => w.u32(layer),
   states: (layer) => [layer],
 };
 
-/** An optional operand; it must have a fixed number of words. */
+/** Returns an optional operand. The operand must have a fixed number of words. */
 export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   const { words, renumber } = operand;
   if (words === undefined) throw new TypeError("Only operands of a fixed number of words can be absent");
@@ -223,7 +220,7 @@ export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   };
 }
 
-/** Several operands that are encoded as one. */
+/** Returns one operand that encodes several. */
 export function group<L extends Operands>(list: L): Operand<Values<L>> {
   const words = Object.values(list).map((operand) => operand.words);
   return {
@@ -235,7 +232,7 @@ export function group<L extends Operands>(list: L): Operand<Values<L>> {
   };
 }
 
-/** Any number of operand groups, preceded by their count. */
+/** Returns an operand for any number of operand groups, preceded by their count. */
 export function groups<L extends Operands>(list: L): Operand<readonly Values<L>[]> {
   const one = group(list);
   return {

@@ -29,7 +29,7 @@ export interface Plan {
   readonly tensors: readonly PlanTensor[];
   readonly buffers: readonly PlanBuffer[];
   readonly ops: readonly PlanOp[];
-  /** Rotary tables. */
+  /** Rotary angles by table. */
   readonly rope: readonly RopeAngles[];
   readonly kv: KvShape;
   /** State of each recurrent layer. */
@@ -50,7 +50,7 @@ export function withContext(plan: Plan, contextLength: number): Plan {
   return { ...plan, rope };
 }
 
-/** Values of a head that share a scale in an 8-bit cache; a head's last group may be smaller. */
+/** Number of values of a head that share a scale in an 8-bit KV cache; a head's last group may be smaller. */
 const KV_SCALED = 32;
 
 /**
@@ -86,8 +86,8 @@ export function kvGroupBytes({ kv: { type, layers, windows } }: Plan): number[] 
 }
 
 /**
- * Returns the block tables of a sequence that never frees blocks. The cache must have enough blocks for every
- * group: block b of `blocks` stands for blocks b x groups, b x groups + 1 and so on, one per group.
+ * Returns the block tables of a sequence that never frees blocks. Block b of `blocks` stands for one block per group: b
+ * x groups, b x groups + 1 and so on.
  */
 export function wholeTables(
   { kv: { windows } }: Plan,
@@ -97,12 +97,12 @@ export function wholeTables(
   return { blockTable, windowTables: others.map((blocks) => ({ first: 0, blocks })) };
 }
 
-/** Whether the plan returns only rows of whole texts, and no tokens. */
+/** Returns whether the plan returns only rows of whole texts, and no tokens. */
 export function isEncoder(plan: Plan): boolean {
   return !plan.ops.some((op) => op.op === "candidates");
 }
 
-/** Returns the columns of a pooled row; 0 where the plan does not pool. */
+/** Returns the number of columns of a pooled row; 0 if the plan does not pool. */
 export function pooledColumns(plan: Plan): number {
   const op = plan.ops.find((op) => op.op === "return_pooled");
   return op ? plan.buffers[op.x].columns : 0;

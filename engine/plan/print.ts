@@ -2,10 +2,7 @@ import { Names } from "./op.ts";
 import { kindOf } from "./ops/registry.ts";
 import type { KvLayer, Plan, StateLayer } from "./plan.ts";
 
-/**
- * Prints a plan as text, one op per line: `out = op(operands)`. The text names everything that the plan
- * computes, so equal texts mean equal graphs.
- */
+/** Returns a plan as text, one op per line: `out = op(operands)`. Plans with equal texts compute the same. */
 export function printPlan(plan: Plan): string {
   const { kv, states } = plan;
   const head = [
@@ -31,7 +28,7 @@ function stateText({ conv, matrices }: StateLayer): string {
   return `${heads} x ${rows === columns ? `${rows}^2` : `${rows} x ${columns}`}`;
 }
 
-/** Prints each run of equal layers as count x shape. */
+/** Returns the shapes as text: each run of equal layers as count x shape. */
 function runs(shapes: readonly string[]): string {
   const found: { shape: string; count: number }[] = [];
   for (const shape of shapes) {

@@ -1,9 +1,9 @@
 import { buffersOf } from "./ops/registry.ts";
 import type { BufferRows, Plan, PlanBuffer } from "./plan.ts";
 
-/** Alignment of buffers in the arena: a cache line. */
+/** Alignment in bytes of buffers in the arena: a cache line. */
 const ALIGN = 64;
-/** Quantized buffers round their rows up to this number, and float rows their columns. */
+/** Unit to which quantized buffers round up their rows, and float rows their columns. */
 const ROUND = 16;
 
 export interface Scratch {
@@ -22,8 +22,8 @@ export function bufferBytes(buffer: PlanBuffer, rows: number): number {
 }
 
 /**
- * Returns the rows to allocate for a buffer. Each row of a step may be a sequence to pool. Each expert's rows
- * start on a new tile, of at most ROUND rows.
+ * Returns the maximum rows of a buffer. Each row of a step may be a sequence to pool. Each expert's rows start on a new
+ * tile, of at most ROUND rows.
  */
 function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
   if (rows === "step" || rows === "pools") return maxRows;
@@ -33,15 +33,15 @@ function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): numb
 }
 
 /**
- * Places all buffers in one arena. Buffers that are never live together share bytes. First fit, in order of
- * first use.
+ * Returns the places of all buffers in one arena. Buffers that are never live together share bytes. First fit, in order
+ * of first use.
  */
 export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): Scratch {
   const lives = lifetimes(plan);
   const offsets: number[] = new Array(plan.buffers.length).fill(0);
   const order = plan.buffers.map((_, i) => i).sort((a, b) => lives[a].first - lives[b].first);
   let arenaBytes = ALIGN;
-  // Buffers that are live at the next one's first use, ordered by offset.
+  // The placed buffers that are live at the next one's first use, ordered by offset.
   let alive: { start: number; end: number; last: number }[] = [];
   for (const id of order) {
     const buffer = plan.buffers[id];

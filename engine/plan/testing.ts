@@ -7,44 +7,46 @@ import { printPlan } from "./print.ts";
 
 export interface SmallTransformer {
   readonly architecture: "llama" | "qwen2" | "qwen3" | "qwen3moe";
-  /** Format of the matrices. */
+  /** Tensor type of the matrices. */
   readonly type: TensorType;
-  /** Formats of single matrices, by name without block and `.weight`. */
+  /** Tensor types of single matrices, by name without block and `.weight`. */
   readonly types?: Readonly<Record<string, TensorType>>;
-  /** Optional parts: biases of q, k and v; norms of each head; an output matrix. By default none. */
+  /**
+   * Whether the file has optional parts: biases of q, k and v; norms of each head; an output matrix. By default none.
+   */
   readonly biases?: boolean;
   readonly headNorms?: boolean;
   readonly output?: boolean;
 }
 
-/** Experts of "qwen3moe": their count, how many a row chooses, and their width. */
+/** Experts of the test model "qwen3moe": their count, the number that a row chooses, and their width. */
 const EXPERTS = { count: 6, used: 2, feedForward: 256 };
 
-/** Three layers of Gated DeltaNet, one of attention, and a layer that drafts and is left out. */
+/** A test model of three layers of Gated DeltaNet, one of attention, and a layer that drafts and is left out. */
 export interface SmallHybrid {
   readonly architecture: "qwen35";
-  /** Format of the matrices. */
+  /** Tensor type of the matrices. */
   readonly type: TensorType;
 }
 
-/** Two layers of short convolutions and one of attention. lfm2moe has experts in the last two. */
+/** A test model of two layers of short convolutions and one of attention. lfm2moe has experts in the last two. */
 export interface SmallLfm2 {
   readonly architecture: "lfm2" | "lfm2moe";
-  /** Format of the matrices. */
+  /** Tensor type of the matrices. */
   readonly type: TensorType;
 }
 
 /**
- * One Mamba2 layer, one attention layer without positions, and a feed-forward block, which is a separate
+ * A test model: one Mamba2 layer, one attention layer without positions, and a feed-forward block, which is a separate
  * layer in nemotron_h. falcon-h1 has all three in one layer, with positions.
  */
 export interface SmallMambaHybrid {
   readonly architecture: "granitehybrid" | "nemotron_h" | "falcon-h1";
-  /** Format of the matrices. */
+  /** Tensor type of the matrices. */
   readonly type: TensorType;
 }
 
-/** Returns a plan's text without its architecture's name. Plans with the same text compute the same. */
+/** Returns a plan's text without the architecture's name. Plans with equal texts compute the same. */
 export const graphOf = (plan: Plan) => printPlan({ ...plan, architecture: "" });
 
 const VOCAB = 8;
@@ -56,8 +58,7 @@ const HEAD = 32;
 const LAYERS = 2;
 
 /**
- * Returns a small file of the architecture: 256 wide, eight query heads of 32 over two KV heads, weights of
- * zero.
+ * Returns a small test file of the architecture: 256 wide, eight query heads of 32 over two KV heads, all weights zero.
  */
 export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid): GgufFile {
   switch (options.architecture) {
@@ -75,7 +76,7 @@ export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 |
   }
 }
 
-/** Shared parts of the small models: the dense decoders' keys, tokens, and methods that add tensors. */
+/** Parts that the small test models share: the dense decoders' keys, tokens, and methods that add tensors. */
 class SmallFile {
   readonly builder = new GgufBuilder();
 
@@ -91,7 +92,7 @@ class SmallFile {
       "attention.key_length": HEAD,
       "attention.value_length": HEAD,
     });
-    // A power of two, which prints the same as a 32-bit float.
+    // The epsilon is a power of two, which prints the same as a 32-bit float.
     this.builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 2 ** -20);
     const tokens = Array.from({ length: VOCAB }, (_, i) => `t${i}`);
     this.builder.array("tokenizer.ggml.tokens", "STRING", tokens);
@@ -107,7 +108,7 @@ class SmallFile {
     this.builder.tensor(`${name}.weight`, type, [columns, rows]);
   }
 
-  /** Adds a layer's router and experts. */
+  /** Adds the router and the experts of a layer. */
   experts(prefix: string, types: Readonly<Record<string, TensorType>>): void {
     const { count, feedForward } = EXPERTS;
     this.matrix(`${prefix}ffn_gate_inp`, EMBEDDING, count, "F32");
@@ -126,7 +127,7 @@ class SmallFile {
   }
 }
 
-/** Returns a file of two layers. */
+/** Returns a test file of two transformer layers. */
 export function smallTransformer(options: SmallTransformer): GgufFile {
   const { architecture, type, types = {} } = options;
   const file = new SmallFile(architecture, LAYERS, type);
@@ -160,7 +161,7 @@ export function smallTransformer(options: SmallTransformer): GgufFile {
   return file.parse();
 }
 
-/** Gated DeltaNet: two key heads and four value heads of 64. */
+/** Shape of the test model's Gated DeltaNet: two key heads and four value heads of 64. */
 const DELTA = { keyHeads: 2, valueHeads: 4, headDim: 64 };
 
 export function smallHybrid({ architecture, type }: SmallHybrid): GgufFile {
@@ -242,7 +243,7 @@ export function smallLfm2({ architecture, type }: SmallLfm2): GgufFile {
   return file.parse();
 }
 
-/** Mamba2: eight heads of 32 in two groups, over a state of 64. */
+/** Shape of the test model's Mamba2: eight heads of 32 in two groups, over a state of 64. */
 const MAMBA = { heads: 8, headDim: 32, groups: 2, stateSize: 64 };
 
 export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): GgufFile {
@@ -262,7 +263,7 @@ export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): Gguf
     file.builder.array(`${architecture}.${key}`, "INT32", values.slice(0, layers));
   if (!both) counts("attention.head_count_kv", [0, KV_HEADS, 0]);
   if (!both && !granite) counts("feed_forward_length", [0, 0, FEED_FORWARD]);
-  // Powers of two, which print the same as 32-bit floats.
+  // The factors are powers of two, which print the same as 32-bit floats.
   const scales = { embedding_scale: 8, residual_scale: 0.25, "attention.scale": 0.0625, logit_scale: 4 };
   for (const [key, value] of Object.entries(granite ? scales : {})) {
     file.builder.set(`${architecture}.${key}`, "FLOAT32", value);

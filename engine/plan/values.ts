@@ -8,7 +8,7 @@ export interface Choice {
   readonly used: number;
 }
 
-/** A buffer of the chosen experts: per row their numbers in ascending order as f32, then their weights. */
+/** A buffer of the chosen experts: per row their numbers as f32 in ascending order, then their weights. */
 export interface Chosen extends Choice {
   readonly buffer: BufferId;
 }
@@ -20,12 +20,12 @@ export interface Chosen extends Choice {
 export type BufferRows = "step" | "logits" | "pools" | Choice;
 
 /**
- * "float": f32 rows. "quant": 8-bit blocks of 32 with f32 scales. "fine": those blocks in two planes; the
- * second holds the rounding error of the first.
+ * Form of a buffer. "float": f32 rows. "quant": 8-bit blocks of 32 with f32 scales. "fine": two planes of those blocks;
+ * the second holds the rounding error of the first.
  */
 export type BufferForm = "float" | "quant" | "fine";
 
-/** A matrix of activations. */
+/** A buffer for a matrix of activations. */
 export interface PlanBuffer {
   readonly name: string;
   readonly form: BufferForm;
@@ -38,11 +38,11 @@ export interface PlanTensor {
   readonly info: TensorInfo;
   readonly kind: "matrix" | "vector";
   readonly columns: number;
-  /** Number of rows; with several experts, the rows of all experts together. */
+  /** Number of matrix rows; with several experts, of all experts together. */
   readonly rows: number;
-  /** Number of matrices, one per expert; absent for a single matrix. */
+  /** Number of matrices, one per expert; undefined for a single matrix. */
   readonly experts?: number;
-  /** The file's factor on the values: one number, or one per expert. */
+  /** The file's factors on the values: one number, or one per expert. */
   readonly factors?: TensorInfo;
   /** Returns the bytes of a tensor that is not in the model's file. Throws GgufError. */
   readonly bytes?: () => Promise<Uint8Array>;
@@ -60,7 +60,7 @@ export type TensorId = number;
 export const ACTIVATIONS = ["silu", "gelu", "gelu_erf", "squared_relu", "tanh", "swiglu_oai"] as const;
 export type Activation = typeof ACTIVATIONS[number];
 
-/** Names of the gated units with these activations. */
+/** Names of gated units by activation. */
 export const GLU_NAMES: Readonly<Record<Activation, string>> = {
   silu: "swiglu",
   gelu: "geglu",
@@ -70,7 +70,7 @@ export const GLU_NAMES: Readonly<Record<Activation, string>> = {
   swiglu_oai: "swiglu_oai",
 };
 
-/** One matrix of activations in the forms that its readers need, at least one. */
+/** The buffers of a matrix of activations, in the forms that its readers need; at least one. */
 export interface Forms {
   readonly float?: BufferId;
   readonly quant?: BufferId;
@@ -86,7 +86,7 @@ export function formsOf({ float, quant, fine }: Forms): BufferId[] {
 export interface KvLayer {
   readonly heads: number;
   readonly headDim: number;
-  /** The group that the layer belongs to. */
+  /** Number of the layer group to which the layer belongs. */
   readonly group: number;
 }
 
@@ -96,23 +96,24 @@ export interface KvLayer {
  */
 export interface KvShape {
   readonly type: KvType;
-  /** The layers with a cache, each with its own shape. */
+  /** The layers with a KV cache; their shapes may differ. */
   readonly layers: readonly KvLayer[];
   /**
-   * Per group, the tokens that its layers' rows attend to, themselves included; 0 is all. The first group's
-   * window is always 0, and it exists even without layers.
+   * Window of each layer group in tokens, including the row itself; 0 means all. The first group's window is always 0,
+   * and it exists even without layers.
    */
   readonly windows: readonly number[];
 }
 
 export interface HeadShape {
-  /** Index into `Plan.kv.layers`: the layer's own cache, or the earlier layer's cache that it reads. */
+  /** Index into `Plan.kv.layers`: the layer's own cache, or the earlier layer's cache that the layer reads. */
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
   /**
-   * In query rows, each head is followed by a gate of the same width. Its sigmoid scales the head's output.
+   * Whether each head in the query rows is followed by a gate of the same width. The gate's sigmoid scales the head's
+   * output.
    */
   readonly gated: boolean;
 }
@@ -125,8 +126,8 @@ export interface DeltaShape {
   readonly valueHeads: number;
   readonly headDim: number;
   /**
-   * Value heads that share a key head are adjacent instead. Alpha and beta are then in one row: a group's
-   * betas, then its alphas.
+   * Whether value heads that share a key head are adjacent. Alpha and beta are then in one row: a group's betas, then
+   * its alphas.
    */
   readonly inGroups?: boolean;
 }
@@ -150,31 +151,31 @@ export interface MambaShape {
   readonly heads: number;
   readonly headDim: number;
   readonly groups: number;
-  /** State values per channel of a head. */
+  /** Number of state values per channel of a head. */
   readonly stateSize: number;
 }
 
 /** A recurrent layer's state between tokens, in f32. */
 export interface StateLayer {
-  /** The last inputs of a short convolution. */
+  /** Shape of the last inputs of a short convolution. */
   readonly conv: { readonly inputs: number; readonly channels: number };
-  /** One matrix per head. */
+  /** Shape of the state's matrices, one per head. */
   readonly matrices?: { readonly heads: number; readonly rows: number; readonly columns: number };
 }
 
 export const NO_MATRICES = { heads: 0, rows: 0, columns: 0 };
 
-/** Inputs of the short convolution: the token's own and those of the three tokens before it. */
+/** Number of inputs of the short convolution: the token's own and those of the three tokens before. */
 export const CONV_TAPS = 4;
 
 /** Rotation angles of a rotary table. */
 export interface RopeAngles {
-  /** Angle per position, for each pair. */
+  /** Angle per position, for each rotated pair. */
   readonly frequencies: Float64Array;
   /** Per pair the axis of the position that turns it: 0 is time, 1 height, 2 width. By default all turn by time. */
   readonly axes?: Uint8Array;
   /** Factor on cosine and sine. */
   readonly magnitude: number;
-  /** Replaces `frequencies` if sequences may have more than `beyond` tokens. */
+  /** Frequencies that replace `frequencies` if sequences may have more than `beyond` tokens. */
   readonly long?: { readonly beyond: number; readonly frequencies: Float64Array };
 }

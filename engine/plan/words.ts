@@ -1,4 +1,4 @@
-/** A growing message of little-endian 32-bit words. Plans and steps cross the FFI in this form. */
+/** A growing message of little-endian 32-bit words, the form in which plans and steps cross the FFI. */
 export class WordWriter {
   #view: DataView<ArrayBuffer>;
   #length = 0;
@@ -50,7 +50,7 @@ export class WordWriter {
     return this;
   }
 
-  /** Returns the message. The message is valid until the writer is used again. */
+  /** Returns the message, which is valid until the writer is used again. */
   bytes(): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.#view.buffer, 0, this.#length);
   }

@@ -1,18 +1,18 @@
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { SamplingParams } from "../api/sampling.ts";
 
-/** A larger power overflows a 32-bit float. */
+/** Largest logarithm of a power that a 32-bit float can hold. */
 const LARGEST_LOG = Math.log(3.4e38);
 
 /**
- * DRY ("don't repeat yourself") sampling. A token that would extend a repetition loses
- * multiplier * base^(n - allowedLength) from its logit. n is the number of tokens already repeated before it.
- * A repetition does not cross a breaker, for example a line break.
+ * DRY ("don't repeat yourself") sampling. A token that would extend a repetition loses multiplier * base^(n -
+ * allowedLength) from its logit. Here n is the number of repeated tokens before it. A repetition does not cross a
+ * breaker, for example a line break.
  */
 export class Dry {
   readonly #sampling: SamplingParams;
   readonly #breakers: BreakerFinder;
-  /** Number of tokens after the last breaker. */
+  /** Number of tokens since the last DRY breaker. */
   #run = 0;
 
   constructor(
@@ -26,7 +26,7 @@ export class Dry {
     for (const token of prompt) this.push(token);
   }
 
-  /** Returns a copy of this state, advanced by `tokens`. */
+  /** Returns a copy of the DRY state, advanced by `tokens`. */
   with(tokens: Int32Array): Dry {
     const dry = new Dry(this.#sampling, this.#breakers.tokenizer, [], this.#breakers.copy());
     dry.#run = this.#run;
@@ -59,14 +59,14 @@ export class Dry {
 }
 
 /**
- * Returns for each position how many tokens before it equal the text's last tokens: the Z function of the reversed
- * text.
+ * Returns for each position the number of preceding tokens that equal the text's last tokens: the Z function of the
+ * reversed text.
  */
 function suffixMatches(text: Int32Array): Int32Array {
   const n = text.length;
   const matches = new Int32Array(n);
   const last = n - 1;
-  // [from, to) in the reversed text: the match with the largest end, and among equal ends the one that starts first.
+  // Range [from, to) in the reversed text: the match with the largest end; among equal ends, the first start.
   let from = 0;
   let to = 0;
   for (let i = 1; i < n; i++) {
@@ -78,13 +78,13 @@ function suffixMatches(text: Int32Array): Int32Array {
   return matches;
 }
 
-/** Detects breakers that end in the latest token, even when they began in earlier tokens. */
+/** Finds DRY breakers that end in the latest token, even if they began in earlier tokens. */
 class BreakerFinder {
   readonly #breakers: readonly string[];
   readonly #longest: number;
   #tail: string;
 
-  /** `breakers` and `tail`, the end of the text so far, store one byte per UTF-16 unit. */
+  /** `breakers`, and the text's end in `tail`, have one byte per UTF-16 unit. */
   constructor(breakers: readonly string[], readonly tokenizer: Tokenizer, tail = "") {
     this.#breakers = breakers;
     this.#longest = Math.max(0, ...breakers.map(({ length }) => length));

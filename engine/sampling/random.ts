@@ -5,14 +5,14 @@ export class Random {
   #c: number;
   #d: number;
 
-  /** `seed`: any safe integer; all its bits count. */
+  /** `seed`: any safe integer; all its bits matter. */
   constructor(seed: number) {
     const low = splitmix(seed | 0, 0x9e3779b9);
     const high = splitmix(Math.floor(seed / 2 ** 32) | 0, 0x85ebca6b);
     this.#a = low() ^ high();
     this.#b = low() ^ high();
     this.#c = low() ^ high();
-    this.#d = (low() ^ high()) | 1; // never all zero
+    this.#d = (low() ^ high()) | 1; // the state is never all zero
   }
 
   static unpredictable(): Random {

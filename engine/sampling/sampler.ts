@@ -7,8 +7,8 @@ import type { SamplingParams } from "../api/sampling.ts";
 /**
  * Chooses a token from candidates.
  *
- * The backend has already applied penalties, bias and mask. If nothing else truncates the distribution, it draws from
- * the whole vocabulary itself (`Draw.whole`).
+ * The backend has already applied penalties, bias and mask. Without truncation, the backend also draws from the whole
+ * vocabulary (`Draw.whole`).
  *
  * Otherwise the MAX_CANDIDATES best tokens are considered. truncation.ts cuts them by the model's own probabilities,
  * in llama.cpp's order, and then the temperature applies to the rest. A high temperature thus flattens the choice
@@ -16,10 +16,7 @@ import type { SamplingParams } from "../api/sampling.ts";
  * which scales first.
  */
 
-/**
- * Returns the number of candidates that `alternatives` and `sample` need, or that the backend needs if it
- * `draws`.
- */
+/** Returns the number of candidates that `alternatives` and `sample` need, or the backend if it `draws`. */
 export function candidatesWanted(sampling: SamplingParams, logprobs: number, draws = false): number {
   if (logprobs > 0 && adjustsLogits(sampling)) return MAX_CANDIDATES;
   if (sampling.temperature === 0 || draws) return Math.max(1, logprobs);
@@ -59,8 +56,8 @@ export function drawOf(
 const weights = new Float64Array(MAX_CANDIDATES);
 
 /**
- * Returns the index of the chosen candidate; at temperature 0 the best. `masked`: a mask has excluded tokens. Every
- * token of a request consumes the same number of random numbers.
+ * Returns the index of the chosen candidate; at temperature 0 the best. `masked`: a mask has excluded tokens. Each
+ * token consumes the same number of random numbers.
  */
 export function sample(
   candidates: Candidates,
@@ -70,7 +67,7 @@ export function sample(
 ): number {
   if (sampling.temperature === 0) return 0;
   const { logits, logSumExp } = candidates;
-  // logSumExp is of the raw logits, so it is the right total only if they were not changed.
+  // logSumExp belongs to the raw logits, so it is the right total only if they were not changed.
   const all = masked || adjustsLogits(sampling) ? undefined : Math.exp(logSumExp - logits[0]);
   const kept = truncate(candidates, sampling, random, all);
   let total = 0;
@@ -88,8 +85,8 @@ export function sample(
 }
 
 /**
- * Returns the `count` most probable tokens by the model's own (raw) logits. The tokens come from the
- * MAX_CANDIDATES best after penalties and biases, so these may hide a more probable one.
+ * Returns the `count` most probable tokens by the model's own (raw) logits. Only the MAX_CANDIDATES best after
+ * penalties and biases are considered, so a more probable token may be missing.
  */
 export function alternatives(candidates: Candidates, count: number): TokenLogprob[] {
   const { ids, rawLogits, logSumExp } = candidates;
@@ -103,28 +100,28 @@ export function alternatives(candidates: Candidates, count: number): TokenLogpro
   return best.map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
 }
 
-/** Counts the tokens that penalties apply to as they come, so that no step scans the whole text again. */
+/** Counts the tokens for penalties as they are generated, so that no step scans the whole text again. */
 export class TokenCounts {
   readonly #slots = new Map<number, number>();
   #tokens = new Int32Array(64);
   #counts = new Int32Array(64);
 
-  /** Adds a prompt token with count 0: only the repetition penalty sees it. */
+  /** Adds a prompt token with count 0: only the repetition penalty applies to it. */
   addPrompt(token: number): void {
     this.#slot(token);
   }
 
   addGenerated(token: number): void {
-    const slot = this.#slot(token); // may replace the arrays
+    const slot = this.#slot(token); // #slot may replace the arrays
     this.#counts[slot]++;
   }
 
-  /** Distinct tokens, in order of first occurrence. */
+  /** Distinct tokens of the text, in order of first occurrence. */
   get tokens(): Int32Array {
     return this.#tokens.subarray(0, this.#slots.size);
   }
 
-  /** Number of times each token was generated. */
+  /** Number of times each distinct token was generated. */
   get counts(): Int32Array {
     return this.#counts.subarray(0, this.#slots.size);
   }

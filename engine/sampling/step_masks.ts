@@ -3,7 +3,7 @@ import type { TimeLimit } from "./time_limit.ts";
 import type { Scheduled } from "../schedule/step_part.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
-/** Longer than any limit on a grammar's work. A step waits no longer than this for a mask. */
+/** Maximum milliseconds that a step waits for a mask: longer than any limit on a grammar's work. */
 export const MASK_TIMEOUT_MS = 30_000;
 
 const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
@@ -12,14 +12,14 @@ const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
 export type MaskResult = "allows" | "nothing follows" | { readonly failure: string };
 
 /**
- * Computes the masks of a step's sequences while the backend computes. If a mask fails, the step gets one that lets
- * it end, and `resultOf` tells how the sequence must end.
+ * Computes grammar masks of a step's sequences while the backend computes. If a mask fails, the step gets a mask that
+ * lets it end, and `resultOf` returns how the sequence must end.
  */
 export class StepMasks {
-  /** Per sequence: the mask of its new token, and of the token after each draft. */
+  /** Masks of each sequence: for its new token, and for the token after each draft. */
   readonly #masks = new Map<Sequence, Promise<Uint32Array>[]>();
   readonly #results = new Map<Sequence, MaskResult>();
-  /** Per sequence: how many of its drafts the constraint allows, as far as known. */
+  /** Number of each sequence's drafts that the constraint allows, as far as known. */
   readonly #possible = new Map<Sequence, number>();
   readonly #ends: ReadonlySet<number>;
 
@@ -60,7 +60,7 @@ export class StepMasks {
     return this.#masks.get(sequence)?.[drafts];
   }
 
-  /** Whether the token after `drafts` drafts has its own mask. Call after the step was computed. */
+  /** Returns whether the token after `drafts` drafts has its own mask. Call after the step was computed. */
   follow(sequence: Sequence, drafts: number): boolean {
     return drafts <= (this.#possible.get(sequence) ?? Infinity);
   }
@@ -70,7 +70,7 @@ export class StepMasks {
     return this.#results.get(sequence) ?? "allows";
   }
 
-  /** Returns the masks before the first that allows nothing; rows after it do not count. */
+  /** Returns the masks before the first that allows no token; later rows do not count. */
   #useDrafts(sequence: Sequence, masks: readonly Uint32Array[]): Uint32Array[] {
     if (sequence.ignoreEos) { for (const mask of masks) leaveOut(mask, this.#ends); }
     const end = masks.findIndex(isEmpty);
@@ -79,7 +79,7 @@ export class StepMasks {
     return masks.slice(0, possible);
   }
 
-  /** Returns the mask for the step; undefined if it allows nothing. */
+  /** Returns the mask for the step; undefined if it allows no token. */
   #use(sequence: Sequence, mask: Uint32Array): Uint32Array | undefined {
     if (isEmpty(mask)) {
       const failure = sequence.form?.failure ?? "its constraint allows no next token";
@@ -97,8 +97,8 @@ interface Lent {
 }
 
 /**
- * Gives the grammars exclusive use of the sequences' matchers until all masks are computed. Errors thrown at once
- * become rejections.
+ * Gives the grammars exclusive use of the sequences' matchers until all masks are computed. Immediate errors become
+ * rejections.
  */
 function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   const matchers: Matcher[] = [];
@@ -109,7 +109,7 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
       return promise;
     });
   }
-  // In a later turn, so that the step can start without waiting for the masks.
+  // The masks start in a later turn, so that the step need not wait for them.
   const later = Promise.resolve();
   const masks = later.then(() => grammars.masks(matchers));
   const drafts = parts.map(({ drafts }, i) =>

@@ -2,20 +2,20 @@
 const TICKS = 30;
 
 /**
- * Rejects promises that take too long. One timer serves all promises and keeps running between them: every step waits
- * for its masks, and starting a timer costs as much as taking a token.
+ * Rejects promises that take too long. One timer serves all promises and keeps running: every step waits for masks, and
+ * starting a timer costs as much as processing a token.
  */
 export class TimeLimit {
-  /** Callbacks that reject a promise, with the ticks left until they are called. */
+  /** Callbacks that reject a promise, with the ticks left before each is called. */
   readonly #waiting = new Map<() => void, number>();
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  /** `ms`: time limit of each promise, accurate to a thirtieth. */
+  /** `ms`: time limit of each promise, accurate to a thirtieth of it. */
   constructor(private readonly ms: number) {}
 
   /**
-   * Settles as `promise` does, or rejects with the text of `failure` after the time limit. Only time in which the
-   * process runs counts: a stopped process or a sleeping machine has computed nothing.
+   * Settles as `promise` does, or rejects with the text of `failure` after the time limit. Time in which the process or
+   * machine is suspended does not count.
    */
   within<T>(promise: Promise<T>, failure: (seconds: number) => string): Promise<T> {
     const late = Promise.withResolvers<T>();

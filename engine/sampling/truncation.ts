@@ -11,20 +11,19 @@ const kept = new Int32Array(MAX_CANDIDATES);
 const probabilities = new Float64Array(MAX_CANDIDATES);
 const surprise = new Float64Array(MAX_CANDIDATES);
 
-/** Whether nothing is truncated, so that every token of the vocabulary may be drawn. */
+/** Returns whether nothing is truncated, so that every token of the vocabulary may be drawn. */
 export function keepsAll(sampling: SamplingParams): boolean {
   return sampling.topK === 0 && sampling.topP === 1 && sampling.minP === 0 && isSimple(sampling);
 }
 
-/** Whether only top-k, top-p and min-p truncate, which backends can apply themselves. */
+/** Returns whether only top-k, top-p and min-p truncate; backends can apply these themselves. */
 export function isSimple({ topNSigma, typicalP, xtcProbability }: SamplingParams): boolean {
   return topNSigma === 0 && typicalP === 1 && xtcProbability === 0;
 }
 
 /**
  * Returns the indices of the surviving candidates, best first. Never empty. Valid until the next call. With XTC it
- * draws one random number. `total` is the sum of e^(logit - best) over all tokens that the candidates were chosen
- * from, if known.
+ * draws one random number. `total`: the sum of e^(logit - best) over the vocabulary, if known.
  */
 export function truncate(
   candidates: Candidates,
@@ -48,15 +47,13 @@ export function truncate(
   return kept.subarray(0, count);
 }
 
-/**
- * Returns how many candidates are not below a bound, for top-n-sigma (arXiv 2411.07641) and min-p (arXiv 2407.01082).
- */
+/** Returns the number of candidates above a bound, for top-n-sigma (arXiv 2411.07641) and min-p (arXiv 2407.01082). */
 function above(logits: Float32Array, count: number, least: number): number {
   while (count > 1 && logits[kept[count - 1]] < least) count--;
   return count;
 }
 
-/** Top-p (arXiv 1904.09751): returns how many of the best tokens reach a share `topP` of the probability. */
+/** Returns the number of best tokens that reach a share `topP` of the probability. Source: top-p (arXiv 1904.09751). */
 function nucleus(logits: Float32Array, count: number, topP: number, total?: number): number {
   const best = logits[kept[0]];
   const wanted = topP * (total ?? softmax(logits, count));
@@ -83,7 +80,7 @@ function typical(logits: Float32Array, count: number, typicalP: number): number 
   let n = 0;
   while (n < count && sum < typicalP) sum += probabilities[order[n++]];
   const chosen = order.subarray(0, Math.max(1, n)).sort();
-  for (let i = 0; i < chosen.length; i++) kept[i] = kept[chosen[i]]; // ascending, so none is read after it is overwritten
+  for (let i = 0; i < chosen.length; i++) kept[i] = kept[chosen[i]]; // ascending, so no entry is read too late
   return chosen.length;
 }
 

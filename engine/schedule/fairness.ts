@@ -1,7 +1,7 @@
 import { awaitsDisk, isSlow } from "./step_part.ts";
 import type { Sequence } from "./sequence.ts";
 
-/** Cost of a prompt token and of an answer's token, as in "Fairness in Serving Large Language Models" (OSDI 2024). */
+/** Cost of a prompt token and of an answer token, as in "Fairness in Serving Large Language Models" (OSDI 2024). */
 const PROMPT_COST = 1;
 const ANSWER_COST = 2;
 /**
@@ -11,17 +11,17 @@ const ANSWER_COST = 2;
 const SLICE = 256;
 
 interface Tenant {
-  /** Cost of the computed tokens, divided by the tenant's weight. */
+  /** Cost of the tenant's computed tokens, divided by its weight. */
   served: number;
   weight: number;
-  /** The waiting and running sequences, each with the number of tokens that were counted. */
+  /** The tenant's waiting and running sequences, each with the number of tokens already charged. */
   readonly counted: Map<Sequence, number>;
 }
 
 /**
- * Shares an engine among tenants by virtual token counters: the tenant that was served least comes first.
- * Sequences with equal salt belong to one tenant. A tenant that comes back after a pause starts at the count
- * of the active tenant that was served least, so a pause gives no advantage.
+ * Shares an engine among tenants by virtual token counters: the tenant that was served least comes first. Sequences
+ * with equal salt belong to one tenant. After a pause, a tenant starts at the lowest count of the active tenants, so
+ * that a pause gives no advantage.
  */
 export class Fairness {
   readonly #tenants = new Map<string, Tenant>();
@@ -46,7 +46,7 @@ export class Fairness {
     tenant.counted.set(sequence, 0);
   }
 
-  /** Forgets a sequence that has ended. */
+  /** Removes a sequence that has ended. */
   leave(sequence: Sequence): void {
     this.#tenants.get(sequence.salt)?.counted.delete(sequence);
   }
@@ -65,7 +65,7 @@ export class Fairness {
   }
 
   /**
-   * Returns the sequences sorted: those of the tenant that was served least come first. Sequences of one tenant keep
+   * Returns the sequences ordered by service: those of the least-served tenant come first. Sequences of one tenant keep
    * their order.
    */
   byService(sequences: readonly Sequence[]): Sequence[] {

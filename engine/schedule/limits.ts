@@ -1,26 +1,26 @@
-/** The limits of an engine: places, memory and rows. */
+/** Limits of an engine: sequences, memory and rows. */
 export interface EngineLimits {
   /** Maximum number of running sequences. */
   readonly parallel: number;
   /** Number of KV blocks in the pool. */
   readonly kvBlocks: number;
   /**
-   * Number of KV blocks that cached prefixes may fill. Beyond it a cached block is evicted before an unused one becomes
-   * resident. All by default.
+   * Number of KV blocks that cached prefixes may fill. Beyond this number, a cached block is evicted before an unused
+   * one is taken. By default all.
    */
   readonly kvCached?: number;
-  /** Window sizes in tokens of each KV cache group except the first; 0 means all tokens. Empty by default. */
+  /** Window sizes in tokens of the KV cache groups after the first; 0 means no window. By default none. */
   readonly kvWindows?: readonly number[];
   /** Maximum rows (tokens) in one step. */
   readonly maxRows: number;
   /**
-   * Rows that a step is normally filled with; by default maxRows. Only a text that must be computed whole may take
-   * more, in a step of its own.
+   * Number of rows with which a step is normally filled; by default maxRows. Only a text that must be computed whole
+   * may exceed it, in a separate step.
    */
   readonly stepRows?: number;
   /**
-   * A step computes a multiple of this many rows as fast as slightly fewer rows. One row beyond a multiple costs more
-   * than in a step of its own (docs/lab/2026-11.md, "Kernels").
+   * Tile size in rows: a multiple of it is as fast as slightly fewer rows. A row beyond a multiple costs more than in a
+   * separate step (docs/lab/2026-11.md, "Kernels").
    */
   readonly wholeRows?: number;
   /** Cost of a turn among tenants; by default that of Fairness. */
@@ -29,7 +29,7 @@ export interface EngineLimits {
   readonly maxLogitRows: number;
   /** Maximum number of waiting requests. */
   readonly queue: number;
-  /** Slots of recurrent state: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
+  /** Number of recurrent-state slots: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
   readonly stateSlots?: number;
   /**
    * How many of these slots are for sequences with drafts: one each, or with `carriesRows` one each and one for each

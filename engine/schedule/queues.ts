@@ -1,24 +1,24 @@
 import type { Sequence } from "./sequence.ts";
 
-/** Sequences by urgency, each list in order of arrival. */
+/** Waiting sequences by priority, each list in order of arrival. */
 export class Queue {
   readonly interactive: Sequence[] = [];
   readonly batch: Sequence[] = [];
-  /** The waiting sequences by priority, the most urgent priority first. */
+  /** Lists of waiting sequences by priority, the most urgent first. */
   readonly lists: readonly Sequence[][] = [this.interactive, this.batch];
 
   get length(): number {
     return this.interactive.length + this.batch.length;
   }
 
-  /** Inserts the sequence by its order of arrival. */
+  /** Inserts a sequence in order of arrival. */
   insert(sequence: Sequence): void {
     const list = this.#listOf(sequence);
     const before = list.findLastIndex((other) => other.id < sequence.id);
     list.splice(before + 1, 0, sequence);
   }
 
-  /** Removes the sequence. Returns whether it was there. */
+  /** Removes a sequence. Returns whether it was in the queue. */
   take(sequence: Sequence): boolean {
     const list = this.#listOf(sequence);
     const index = list.indexOf(sequence);

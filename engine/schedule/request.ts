@@ -21,10 +21,10 @@ import {
 } from "../api/sampling.ts";
 import { placeImages, prefixKey } from "./images.ts";
 
-/** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
+/** Maximum number of alternatives per token that a request may ask for (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
 /**
- * A prompt of up to this many context windows is tokenized to the end, so that the error can state its exact length.
+ * Prompts of up to this number of context windows are tokenized completely, so that the error can state their length.
  * The second number limits the tokens beyond the context, because tokenizing takes CPU time.
  */
 const COUNTED_CONTEXTS = 4;
@@ -38,7 +38,7 @@ export interface SequenceContext {
   readonly vocabSize: number;
   /** Maximum tokens of one sequence: the model's context length, or what the KV pool can hold. */
   readonly contextLength: number;
-  /** Maximum tokens of one sequence that the model was made for. */
+  /** Maximum tokens of one sequence that the model was trained for. */
   readonly trainedContext?: number;
   /** Whether the backend computes several steps per call and samples their tokens. */
   readonly draws: boolean;
@@ -120,7 +120,7 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
 /** Maximum tokens of one sequence: in this engine, and in the model's own context. */
 export type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
 
-/** Returns how many tokens of one sequence the model and the KV pool can hold. */
+/** Returns the maximum tokens of one sequence that the model and the KV pool can hold. */
 export function contextsOf({ contextLength, trainedContext }: ModelInfo, limits: EngineLimits): Contexts {
   const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
   const longest = longestSequence({ windows, maxRows }, kvBlocks);
@@ -133,7 +133,7 @@ function lengthLimit(promptLength: number, maxTokens: number | undefined, contex
   return promptLength + Math.min(room, maxTokens ?? room);
 }
 
-/** Returns the error for a prompt that does not fit. Pass "at least " as `about` if it was not counted to the end. */
+/** Returns the error for a prompt that does not fit. `about` is "at least " for a prompt that was not fully counted. */
 function contextOverflow(
   promptLength: number,
   { contextLength, trainedContext = 0 }: Contexts,
@@ -152,7 +152,7 @@ function contextOverflow(
   );
 }
 
-/** Returns the error for a text that is far too long for an encoder and was not counted to the end. */
+/** Returns the error for a text that is far too long for an encoder and was not fully counted. */
 function textOverflow(atLeast: number, contextLength: number): EngineError {
   return new EngineError(
     "context_length_exceeded",
@@ -162,8 +162,8 @@ function textOverflow(atLeast: number, contextLength: number): EngineError {
 }
 
 /**
- * Runs `encode` with a limit for its tokens. Refuses a prompt far beyond the context window before all of it is
- * tokenized, because tokenizing takes seconds. Throws EngineError context_length_exceeded.
+ * Runs `encode` with a token limit. Refuses a prompt far beyond the context window before tokenizing all of it, which
+ * would take seconds. Throws EngineError context_length_exceeded.
  */
 export function encodeBounded<T>(
   encode: (atMost: number) => T,
@@ -199,7 +199,7 @@ function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Dra
 /** Throws EngineError invalid_request, naming the field, if the prompt is empty or has an unknown token. */
 export function checkPrompt(field: string, prompt: readonly number[], vocabSize: number): void {
   check(field, prompt.length > 0, "must have at least one token", "none");
-  // A prompt may have a million tokens, so the message is built only for a wrong one.
+  // A prompt may have a million tokens, so the message is built only for a wrong token.
   const wrong = prompt.findIndex((token) => !isToken(token, vocabSize));
   if (wrong >= 0) checkToken(field, prompt[wrong], vocabSize);
 }

@@ -19,9 +19,9 @@ import { StepRoom } from "./step_room.ts";
 import type { Restorer, StoredPrefixes } from "../cache/stored_prefixes.ts";
 import { EngineError } from "../api/errors.ts";
 
-/** Up to this many decoding sequences, a step is bound by reading the weights on every backend. */
+/** Number of decoding sequences up to which a step is limited by reading the weights on every backend. */
 const FEW_ANSWERS = 8;
-/** Default of `wholeRows`: a multiple of every kernel's register tile. */
+/** Default of `wholeRows`: a multiple of every kernel's row tile. */
 const WHOLE_ROWS = 16;
 /** The priorities, the most urgent one first. */
 const PRIORITIES = ["interactive", "batch"] as const;
@@ -30,7 +30,7 @@ const PRIORITIES = ["interactive", "batch"] as const;
  * Chooses the sequences of each step. All scheduling policy is here.
  *
  * Batching is continuous: each step takes the next token of the running sequences and fills up with chunks of
- * prompts. Forced tokens need rows too; a step takes many of a sequence where that costs little. Interactive
+ * prompts. Forced tokens need rows too; a step takes many of them if that costs little. Interactive
  * sequences precede batch ones, decodes precede prefills, the tenant that was served least precedes others, and earlier
  * ones precede later ones. Waiting sequences are admitted in the same order (`Fairness`). A sequence that lacks memory
  * stops all sequences behind it; if its tenant runs others, it stops only its tenant's.
@@ -52,7 +52,7 @@ const PRIORITIES = ["interactive", "batch"] as const;
  */
 export class Scheduler implements Restorer {
   readonly cache: KvCache;
-  /** Room for drafts, and for several steps at once. */
+  /** Finds rows and memory for drafts, and for several steps at once. */
   readonly room: StepRoom;
   readonly #states: RecurrentStates | undefined;
   readonly #rows: CarriedRows | undefined;
@@ -62,10 +62,10 @@ export class Scheduler implements Restorer {
   readonly #running = new Queue();
   readonly #fairness: Readonly<Record<typeof PRIORITIES[number], Fairness>>;
   #preemptions = 0;
-  /** A text that must be computed whole and did not fit the last step. */
+  /** A text that must be computed whole and did not fit in the last step. */
   #leftOut: Sequence | undefined;
 
-  /** `stored` finds prompts on a disk. `released` is called with each sequence that no longer holds memory. */
+  /** `stored` finds prompts on a disk. `released` is called with each sequence that has released its memory. */
   constructor(
     limits: EngineLimits,
     private readonly stored?: StoredPrefixes,
@@ -91,7 +91,7 @@ export class Scheduler implements Restorer {
     return this.#waiting.length;
   }
 
-  /** Number of times that a running sequence was preempted. */
+  /** Number of preemptions of running sequences. */
   get preemptions(): number {
     return this.#preemptions;
   }
@@ -113,8 +113,8 @@ export class Scheduler implements Restorer {
 
   /**
    * Queues a sequence. Throws EngineError queue_full. Up to `parallel` preempted sequences do not count towards the
-   * queue. Pooled texts never count: their caller limits them. A tenant may have its part of a full queue in addition,
-   * so others cannot keep it out.
+   * queue. Pooled texts never count: their caller limits them. Each tenant may also have its share beyond a full queue,
+   * so that others cannot keep it out.
    */
   add(sequence: Sequence): void {
     const { parallel, queue } = this.#limits;
@@ -135,7 +135,7 @@ export class Scheduler implements Restorer {
     this.#waiting.insert(sequence);
   }
 
-  /** Returns the tenant's part of the queue, shared evenly among the tenants with waiting sequences. */
+  /** Returns the tenant's share of the queue, which is divided evenly among the tenants with waiting sequences. */
   #part({ salt }: Sequence, waiting: readonly Sequence[]): number {
     return Math.floor(this.#limits.queue / new Set([salt, ...waiting.map((other) => other.salt)]).size);
   }
@@ -149,7 +149,7 @@ export class Scheduler implements Restorer {
     this.#release(sequence);
   }
 
-  /** Offers the sequence's last edges to the disk, because the next turn of a chat begins with this answer. */
+  /** Offers the sequence's last block edges to the disk, because the next turn of a chat begins with this answer. */
   #offerEnd(sequence: Sequence): void {
     const { kv: { blocks, indexed }, promptLength, state } = sequence;
     if (!this.stored) return;
@@ -174,7 +174,7 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * Returns the next step; empty when nothing can run. It has at most `rows` rows, or one row per running sequence if
+   * Returns the next step; empty if nothing can run. It has at most `rows` rows, or one row per running sequence if
    * that is more.
    */
   schedule(rows = Infinity): Scheduled[] {
@@ -204,7 +204,7 @@ export class Scheduler implements Restorer {
     return step;
   }
 
-  /** Updates a sequence after its part of a step was computed. `right` is the number of correct drafts. */
+  /** Updates a sequence after its part of a step was computed. `right`: number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
     const states = this.#states ?? this.#rows;
     if (drafts.length > 0 && states?.drafted(sequence, right, drafts.length) === false) return;
@@ -215,8 +215,8 @@ export class Scheduler implements Restorer {
 
   /**
    * Returns how many rows forced tokens may take in the next step, beside one row per decoding sequence. With few
-   * decoding sequences the step is bound by reading the weights, so all may run. With more, they only fill the step
-   * to whole rows; the rest waits for later steps.
+   * decoding sequences the step is bound by reading the weights, so all forced tokens may run. With more sequences,
+   * forced tokens only fill the step to whole rows.
    */
   #forcedRows(): number {
     let answering = 0;
@@ -251,7 +251,8 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * Gives each running sequence the block for its next token. A sequence that finds none preempts another, or itself.
+   * Gives each running sequence the block for its next token. If there is none, the sequence preempts another, or
+   * itself.
    */
   #grow(): void {
     for (const priority of PRIORITIES) {
@@ -271,10 +272,10 @@ export class Scheduler implements Restorer {
     for (const priority of PRIORITIES) if (!this.#admitAll(priority)) return;
   }
 
-  /** Admits what fits. Returns false if memory is short, so less urgent sequences must wait. */
+  /** Admits sequences of a priority. Returns false if memory is short, so that less urgent sequences must wait. */
   #admitAll(priority: typeof PRIORITIES[number]): boolean {
     const [waiting, running] = [this.#waiting[priority], this.#running[priority]];
-    /** Tenants whose sequences cannot start, in one set per kind of place; in both sets if memory is short. */
+    /** Tenants whose sequences cannot start, by kind of place; in both sets if memory is short. */
     const without = { text: new Set<string>(), answer: new Set<string>() };
     let short = false;
     const admitOne = () => {
@@ -316,15 +317,17 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * Whether the sequence should wait because a running sequence is computing their common prefix. That sequence must
-   * be certain to reach it: it is at least as urgent, and its reader is not slow.
+   * Returns whether the sequence should wait while a running sequence computes their common prefix. The running
+   * sequence must be at least as urgent, and its reader not slow.
    */
   #isHeld(sequence: Sequence): boolean {
     const computes = (other: Sequence) => !other.stream.full && this.cache.isComputing(other, sequence);
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
-  /** Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit. */
+  /**
+   * Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit.
+   */
   #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
     const victims = this.#victims(sequence);
     let [places, rows] = [this.#limits.parallel, 0];

@@ -12,13 +12,13 @@ import type { SequenceImages } from "./images.ts";
 
 /** The recurrent state of a running sequence. */
 export interface RunningState {
-  /** The sequence's own slot. */
+  /** The sequence's own slot of recurrent state. */
   slot: number;
-  /** The slot that receives the state after drafts in the current step. */
+  /** The slot that receives the state after the drafts of the current step. */
   draft: number | undefined;
-  /** The snapshot's slot that the sequence resumes from, until its first step is done. */
+  /** The snapshot's slot from which the sequence resumes, until its first step is done. */
   source: number | undefined;
-  /** Block edges ahead, in tokens, where a snapshot is wanted. */
+  /** Block edges ahead, in tokens, at which to take a snapshot. */
   readonly snapshotEdges: Set<number>;
   /** Snapshots that the current step takes. */
   saves: { readonly position: number; readonly slot: number }[];
@@ -26,24 +26,21 @@ export interface RunningState {
   answer: number | undefined;
 }
 
-/**
- * The parts of a prefix that a sequence waits for. The parts are read from a disk into the sequence's blocks and
- * slot.
- */
+/** The parts of a prefix to read from a disk into a waiting sequence's blocks and slot. */
 export interface Restore {
-  /** Number of the prefix's blocks, including those in memory. */
+  /** Number of blocks in the prefix, including those in memory. */
   readonly end: number;
   /** Number of tokens that need not be computed because of the read. */
   readonly tokens: number;
-  /** Ordered by position: the layer group (`kind`) and the KV block (`place`) to read into. */
+  /** Prefix parts ordered by position: the layer group (`kind`) and the destination block or slot (`place`). */
   readonly parts: readonly { readonly position: number; readonly kind: number; readonly place: number }[];
-  /** Slot for the state after the prefix; undefined if it is in memory or the model has none. */
+  /** Slot for the state after the prefix; undefined if the state is in memory or the model has none. */
   readonly slot: number | undefined;
 }
 
 /** A sequence's KV blocks in a layer group with a window. */
 export interface WindowBlocks {
-  /** Indexed by position in the sequence. The sequence holds the blocks from `first` to before `end`. */
+  /** Block ids by position in the sequence. The sequence holds the blocks from `first` to before `end`. */
   blocks: Int32Array; // [capacity]
   first: number;
   end: number;
@@ -51,7 +48,7 @@ export interface WindowBlocks {
 
 /** The destination of a sequence's events. */
 export interface EventSink {
-  /** Whether the reader is slow; then the sequence is not scheduled. */
+  /** Whether the reader is too slow: then the sequence is not scheduled. */
   readonly full: boolean;
   push(event: TokenEvent): void;
   fail(error: Error): void;
@@ -59,7 +56,7 @@ export interface EventSink {
 
 /** The receiver of a text's pooled row. */
 export interface PooledOutput {
-  /** Whether all rows are pooled. Then they are computed in one step, and none comes from the cache. */
+  /** Whether all rows are pooled. They are then computed in one step, without the KV cache. */
   readonly whole: boolean;
   give(row: Float32Array): void;
   cancel(): void;
@@ -80,29 +77,29 @@ export interface KvPart {
   readonly hashes: number[];
 }
 
-/** A sequence's prompt on the disk. StoredPrefixes writes it. */
+/** The state of a sequence's prompt on the disk. StoredPrefixes writes it. */
 export interface DiskPart {
-  /** Names of the full blocks on the disk, computed on demand. */
+  /** Links of the full blocks in the chain of names on disk, computed on demand. */
   readonly links: Uint8Array[];
-  /** Set while the running sequence waits for its prefix. `KvPart` already includes that prefix. */
+  /** Set while the running sequence waits for its prefix from disk. `KvPart` already includes the prefix. */
   restoring: Restore | undefined;
   /** Whether the prompt must be stored on the disk before the sequence ends. */
   readonly mustStore: boolean;
   /** Identifies the current attempt to store the prompt. */
   storing: object | undefined;
-  /** Whether to ignore the disk, because a read was late or incomplete. */
+  /** Whether to ignore the disk for this sequence, because a read was late or incomplete. */
   skips: boolean;
   /** The place on the disk where the prompt is stored; undefined until it is stored. */
   stored: StoredPrompt | undefined;
 }
 
-/** How a sequence's tokens are chosen. `append` in engine/output updates `counts` and `dry`; sampling advances `random`. */
+/** A sequence's sampling state. `append` in engine/output updates `counts` and `dry`; sampling advances `random`. */
 export interface SamplerPart {
   readonly params: SamplingParams;
   readonly random: Random;
-  /** Set only with penalties. */
+  /** Token counts; only with penalties. */
   readonly counts: TokenCounts | undefined;
-  /** Set only with a DRY penalty. */
+  /** State of DRY sampling; only with a DRY penalty. */
   readonly dry: Dry | undefined;
   /** Template of the logits request for each sampled token, without row and counts. */
   readonly logits: LogitsRequest;
@@ -110,7 +107,7 @@ export interface SamplerPart {
 
 /** The part of a sequence about its first and its last admission. The scheduler writes this part. */
 export interface AdmissionPart {
-  /** Time of performance.now() in milliseconds; undefined until the admission. */
+  /** Time of the first admission, by performance.now(); undefined before. */
   at: number | undefined;
   /** Number of prompt tokens found in the KV cache. */
   reused: number;
@@ -118,38 +115,38 @@ export interface AdmissionPart {
   length: number;
 }
 
-/** What a sequence has published. The functions of engine/output write it. */
+/** The published progress of a sequence. The functions of engine/output write it. */
 export interface ProgressPart {
-  /** Whether the whole prompt has been in the KV cache, and the prompt's events have been published. */
+  /** Whether the whole prompt is in the KV cache and its events are published. */
   prefilled: boolean;
   /** Number of prompt tokens last reported as processed. */
   reported: number;
-  /** Set only with promptLogprobs: the scored prompt tokens. The first (null) is there from the start. */
+  /** Scored prompt tokens, only with promptLogprobs. The first (null) is there from the start. */
   readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
-  /** Events of the last, forced tokens, held until the prompt is computed or their scores arrive. */
+  /** Held events of the last, forced tokens, until the prompt is computed or their scores arrive. */
   readonly held: TokenEvent[];
   /** Counts of correct and wrong draft tokens. */
   readonly drafts: { accepted: number; rejected: number };
-  /** Time of performance.now() in milliseconds; undefined until the first token. */
+  /** Time of the first token, by performance.now(); undefined before. */
   firstTokenAt: number | undefined;
   /** Why the answer ends with its last token, once known. */
   ending: FinishReason | undefined;
-  /** Whether the sequence has finished, failed or been cancelled; then nothing more is published. */
+  /** Whether the sequence has finished, failed or been cancelled, so that nothing more is published. */
   done: boolean;
 }
 
-/** One request's state in the engine. Data only. Each part has one writer, and everything may read it. */
+/** One request's state in the engine: only data. Each part has one writer; all code may read it. */
 export interface Sequence {
-  /** Number in order of arrival. */
+  /** Sequential number, in order of arrival. */
   readonly id: number;
   readonly batch: boolean;
   readonly stream: EventSink;
-  /** Set only for pooled texts, which generate no tokens. */
+  /** Receiver of the pooled row; only for texts, which generate no tokens. */
   readonly pooled?: PooledOutput;
   readonly promptLength: number;
-  /** Maximum number of tokens, prompt included. */
+  /** Maximum number of tokens in the sequence, prompt included. */
   readonly maxLength: number;
-  /** Names the tenant: sequences of different salts share no cached prompts, and tenants share the engine. */
+  /** Names the tenant. Sequences share cached prompts only within a salt, and tenants share the engine. */
   readonly salt: string;
   /** Sequences share cached prompts if their keys are equal. The key covers the salt, the images and the adapters. */
   readonly prefixKey: string;
@@ -158,14 +155,14 @@ export interface Sequence {
   readonly adapters: readonly UsedAdapter[];
   /** The tenant's share of the engine, relative to others'. */
   readonly weight: number;
-  /** The same object for all sequences of one request. */
+  /** Identifies the request: the same object for all its sequences. */
   readonly request: object;
   readonly ignoreEos: boolean;
-  /** Number of alternatives to report; undefined without log-probabilities. */
+  /** Number of alternatives to report per token; undefined without log-probabilities. */
   readonly logprobs: number | undefined;
   readonly promptLogprobs: boolean;
   readonly markers: ReadonlySet<number>;
-  /** Time of performance.now() in milliseconds. */
+  /** Time of submission, by performance.now(). */
   readonly submittedAt: number;
 
   /**
@@ -176,7 +173,7 @@ export interface Sequence {
   length: number;
 
   readonly kv: KvPart;
-  /** Set only while the sequence runs, for models with recurrent layers. RecurrentStates writes it. */
+  /** Recurrent state of a running sequence; undefined for other models. RecurrentStates writes it. */
   state: RunningState | undefined;
   readonly disk: DiskPart;
   readonly sampler: SamplerPart;
@@ -184,13 +181,16 @@ export interface Sequence {
   readonly progress: ProgressPart;
   readonly output: OutputText;
 
-  /** The answer's constraint and thinking bounds; undefined without any. The engine sets it before it queues the sequence. */
+  /**
+   * The answer's constraint and thinking bounds; undefined without any. The engine sets it before queueing the
+   * sequence.
+   */
   form: AnswerForm | undefined;
   /** Stops listening to the request's abort signal. Set by the engine. */
   unlisten: () => void;
 }
 
-/** Returns the parts of a sequence that has not been admitted yet. */
+/** Returns the initial parts of a sequence, before its admission. */
 export function newParts(
   mustStore: boolean,
 ): Pick<Sequence, "kv" | "state" | "disk" | "admission" | "progress"> {
@@ -219,7 +219,7 @@ export function newParts(
   };
 }
 
-/** Returns a copy with twice the capacity, but at most `most`. */
+/** Returns a copy of the array with twice the capacity, but at most `most`. */
 export function grown(values: Int32Array, most: number): Int32Array {
   const room = new Int32Array(Math.min(most, 2 * values.length));
   room.set(values);
@@ -256,14 +256,14 @@ export function inNumbers({ id, promptLength, maxLength, length, kv }: Sequence)
   };
 }
 
-/** Whether a token must be sampled once all tokens are in the KV cache. */
+/** Returns whether a token must be sampled once all tokens are in the KV cache. */
 export function wantsToken(sequence: Sequence): boolean {
   return sequence.length < sequence.maxLength && sequence.progress.ending === undefined;
 }
 
 /**
- * Returns how many leading tokens can come from the cache. The last token and every unscored token need logits, so
- * they are computed.
+ * Returns the number of leading tokens that can come from the cache. The last token and every unscored token need
+ * logits, so they are computed.
  */
 export function reusableTokens(sequence: Sequence): number {
   if (sequence.pooled?.whole) return 0;

@@ -15,8 +15,8 @@ import { givenRows, placesOf } from "./images.ts";
 const EMPTY = new Int32Array(0);
 
 /**
- * Builds the backend's input for a step. Each part's logits are in order: its scores, its new token, the token after
- * each draft.
+ * Builds the backend's input for a step. Logits of a part are ordered: scores, the new token, the token after each
+ * draft.
  */
 export class StepWriter {
   readonly #tokens: Int32Array; // [maxRows]
@@ -97,10 +97,7 @@ function biasesAfter(
   return { biasTokens: Int32Array.from(biases.keys()), biasValues: Float32Array.from(biases.values()) };
 }
 
-/**
- * Returns the request that scores one token. A prompt token is reported with alternatives; an answer token that was
- * forced has none.
- */
+/** Returns the request that scores one token: a prompt token with alternatives, a forced answer token without. */
 function scoreRequest(sequence: Sequence, scored: number, row: number): LogitsRequest {
   return {
     ...greedyRequest(row),

@@ -7,10 +7,7 @@ const NO_TOKENS = new Int32Array(0);
 export interface Scheduled {
   readonly sequence: Sequence;
   readonly rows: number;
-  /**
-   * Rows whose next token is scored (`unscored`). These rows are the last of `rows`, or directly precede the last
-   * one.
-   */
+  /** Number of rows whose next token is scored (`unscored`). They are the last rows, or precede the last one. */
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
@@ -24,7 +21,7 @@ export interface Scheduled {
   readonly state?: StepState;
 }
 
-/** Returns a sequence's part of a step with that many rows and logits left. */
+/** Returns a sequence's part of a step, with the given rows and logits left in the step. */
 export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
   const pending = sequence.length - sequence.kv.cached;
   const scoring = unscored(sequence);
@@ -44,14 +41,12 @@ export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number)
   };
 }
 
-/** Whether the next row is the only one that is not computed yet. */
+/** Returns whether only the last row of the sequence is not computed yet. */
 export function isDecoding(sequence: Sequence): boolean {
   return sequence.length - sequence.kv.cached === 1;
 }
 
-/**
- * Whether the next rows are tokens of the answer that are not computed yet. Most of them are forced tokens.
- */
+/** Returns whether the next rows are answer tokens that are not computed yet, mostly forced tokens. */
 export function isForced(sequence: Sequence): boolean {
   return !isDecoding(sequence) && sequence.kv.cached >= sequence.promptLength;
 }
@@ -64,7 +59,7 @@ export function isSlow({ stream }: Sequence): boolean {
   return stream.full;
 }
 
-/** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
+/** Returns whether the sequence must wait until its prompt is read from, or written to, the disk. */
 export function awaitsDisk({ disk: { restoring, storing } }: Sequence): boolean {
   return restoring !== undefined || storing !== undefined;
 }

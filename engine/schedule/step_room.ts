@@ -17,8 +17,8 @@ export class StepRoom {
   ) {}
 
   /**
-   * Gives a step's sequences, which all decode, room for up to `further` similar steps. Returns for how many steps:
-   * no sequence is preempted for them.
+   * Gives the sequences of a step, all of which decode, memory for up to `further` similar steps. Returns that number
+   * of steps. No sequence is preempted for it.
    */
   forSteps(step: readonly Scheduled[], further: number): number {
     const lacking = (blocks: number, { sequence }: Scheduled) =>
@@ -32,7 +32,7 @@ export class StepRoom {
     return further;
   }
 
-  /** Returns how many draft rows the step can carry. */
+  /** Returns the number of draft rows that the step can carry. */
   draftRows(step: readonly Scheduled[]): number {
     let rows = this.limits.stepRows ?? this.limits.maxRows;
     let logits = this.limits.maxLogitRows;
@@ -44,8 +44,8 @@ export class StepRoom {
   }
 
   /**
-   * Returns how many draft rows the sequence can have in a step. The sequence's last token needs no draft, and no
-   * sequence is preempted for draft rows.
+   * Returns the number of draft rows that a sequence can have in a step. Its last token needs no draft, and no sequence
+   * is preempted for draft rows.
    */
   draftRoom({ sequence, rows, samples }: Scheduled): number {
     if (!samples) return 0;
@@ -53,12 +53,12 @@ export class StepRoom {
     return Math.min(most, this.states?.draftRoom(sequence, rows) ?? most);
   }
 
-  /** Returns the part with as much of the draft as there is memory for; the part itself if there is none. */
+  /** Returns the part with the drafts for which there is memory; the part itself if there is none. */
   withDraft(part: Scheduled, draft: Int32Array): Scheduled {
     const { sequence, rows } = part;
     const { length, kv: { blockCount } } = sequence;
     let most = Math.min(draft.length, this.draftRoom(part));
-    // Beyond its own blocks, the sequence takes only blocks that the others do not need next.
+    // Beyond its own blocks, the sequence only takes blocks that the others do not need next.
     const spare = this.cache.available - this.running();
     if (this.cache.lacking(sequence, length + most) > Math.max(0, spare)) {
       most = Math.min(most, blockCount * KV_BLOCK_TOKENS - length);

@@ -1,27 +1,33 @@
 import type { Scheduled } from "./step_part.ts";
 
 const MOST_STEPS = 16;
-/** Maximum milliseconds of one backend call: its tokens come in one burst, and a new request waits for its end. */
+/** Maximum milliseconds of one backend call: its tokens come in one burst, and a new request waits for the call. */
 const BURST_MS = 100;
 
-/** Chooses how many steps a backend that samples tokens itself computes per call. */
+/** Chooses the number of steps per call, for a backend that samples tokens itself. */
 export class StepsAtOnce {
-  /** Milliseconds of the last step. */
+  /** Duration of the last step in milliseconds. */
   #stepMs = Infinity;
 
-  /** Returns more than 1 only if all sequences decode and need nothing else meanwhile. */
+  /**
+   * Returns the number of steps for the next call; more than 1 only if all sequences decode and need nothing else
+   * meanwhile.
+   */
   choose(step: readonly Scheduled[]): number {
     const fitting = Math.floor(BURST_MS / this.#stepMs);
     return Math.max(1, Math.min(MOST_STEPS, fitting, ...step.map(stepsAlone)));
   }
 
-  /** Records the duration of a call. */
+  /** Records the duration of a call of `steps` steps. */
   took(ms: number, steps: number): void {
     this.#stepMs = ms / steps;
   }
 }
 
-/** Returns how many steps a sequence can take without the scheduler: up to its last token or the next state snapshot. */
+/**
+ * Returns the number of steps that a sequence can take without the scheduler: up to its last token or next state
+ * snapshot.
+ */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
   const { draw } = sequence.sampler.logits;
   if (rows > 1 || scores > 0 || !samples || !draw || sequence.sampler.counts || sequence.sampler.dry) {

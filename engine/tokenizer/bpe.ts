@@ -10,7 +10,7 @@ import { splitText } from "./split/stage.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** Returns a table of the merges by rank. The reader has checked them. */
+/** Returns the table of merges by rank. The reader has validated the merges. */
 export function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, number>): PairTable {
   const pairs = new PairTable(merges.length);
   for (const [rank, merge] of merges.entries()) {
@@ -23,8 +23,8 @@ export function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, numb
 /** Byte-level byte-pair encoding, as introduced by GPT-2. */
 export class BpeEncoder {
   readonly #pairs: PairTable;
-  readonly #tokenOfByte: Int32Array; // [256], -1 where the vocabulary lacks the byte
-  /** Characters of the longest token. */
+  readonly #tokenOfByte: Int32Array; // [256], -1 if the vocabulary lacks the byte
+  /** Number of characters of the longest token. */
   readonly #longest: number;
   readonly #cache = new PieceCache();
   readonly #utf8 = new TextEncoder();

@@ -1,6 +1,6 @@
 /**
- * Characters that represent bytes in tokens of byte-level BPE. A printable Latin-1 byte is its own character;
- * each other byte takes the next character from U+0100 on. Source: `bytes_to_unicode` of GPT-2's encoder.
+ * Characters that represent bytes in tokens of byte-level BPE. A printable Latin-1 byte is its own character; other
+ * bytes get characters from U+0100 on. Source: `bytes_to_unicode` of GPT-2's encoder.
  */
 
 function isPrintable(byte: number): boolean {
@@ -9,7 +9,7 @@ function isPrintable(byte: number): boolean {
 
 /** The UTF-16 unit that represents each byte. */
 export const CODE_OF_BYTE = new Uint16Array(256);
-/** The byte that each UTF-16 unit represents; -1 for none. */
+/** Byte of each UTF-16 unit; -1 if the unit represents none. */
 const BYTE_OF_CODE = new Int16Array(0x200).fill(-1);
 
 let unprintable = 0;

@@ -8,7 +8,7 @@ import type { Vocabulary } from "./vocabulary.ts";
 const NONE = new Uint8Array(0);
 const BLANK = 0x20;
 
-/** How tokens spell text: in byte characters, with marks for blanks, or unchanged. */
+/** How the text of a token is spelled: in byte characters, with marks for blanks, or unchanged. */
 export type Spelling = "bytes" | "blank marks" | "words";
 
 /** Decodes tokens to bytes and text. */
@@ -18,7 +18,7 @@ export class Decoder {
   constructor(
     private readonly vocabulary: Vocabulary,
     private readonly spelling: Spelling,
-    /** Whether encoding adds a blank before the text, which decoding must remove. */
+    /** Whether encoding adds a blank before the text, so that decoding must remove it. */
     private readonly blankFirst: boolean,
   ) {}
 
@@ -45,7 +45,7 @@ export class Decoder {
     }
   }
 
-  /** Returns the text of all tokens, equal to `stream`'s output. */
+  /** Returns the text of all tokens, equal to the output of `stream`. */
   *decode(tokens: Iterable<number>, options: DecodeOptions): Paced<string> {
     const bytesOf = this.#reader(options);
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
@@ -66,9 +66,7 @@ export class Decoder {
     return { push: (token) => characters.push(bytesOf(token)), end: () => characters.end() };
   }
 
-  /**
-   * Returns a function from each token to its bytes, without the blank that encoding added before the first.
-   */
+  /** Returns a function that gives each token's bytes, without the blank that encoding added before the first token. */
   #reader({ special = false, continuation = false }: DecodeOptions): (token: number) => Uint8Array {
     let first = this.blankFirst && !continuation;
     return (token) => {
@@ -113,7 +111,7 @@ function concat(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** Returns the number of bytes at the end that may still become a character, at most three. */
+/** Returns the number of bytes at the end, at most three, that may still become a character. */
 function unfinished(bytes: Uint8Array): number {
   for (let count = 1; count <= Math.min(3, bytes.length); count++) {
     const at = bytes.length - count;
@@ -133,8 +131,8 @@ function unfinished(bytes: Uint8Array): number {
 }
 
 /**
- * Whether the second byte may follow the first. Excludes overlong forms, surrogates and code points above
- * U+10FFFF.
+ * Returns whether the second byte of a UTF-8 sequence may follow the first. Excludes overlong forms, surrogates and
+ * code points above U+10FFFF.
  */
 function maySecond(lead: number, second: number): boolean {
   if (lead === 0xe0) return second >= 0xa0;

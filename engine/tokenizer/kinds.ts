@@ -26,12 +26,12 @@ export interface Parts {
   readonly vocabulary: Vocabulary;
   readonly encoder: Encoder;
   readonly decoder: Decoder;
-  /** Tokens around a whole text: BOS or CLS before it, EOS or SEP after it. */
+  /** Special tokens around a whole text: BOS or CLS before it, EOS or SEP after it. */
   readonly before: readonly number[];
   readonly after: readonly number[];
   /** Whether a blank is added before text at the start or after a special token. */
   readonly blankFirst: boolean;
-  /** Whether one token may represent any number of characters, for example of an unknown word. */
+  /** Whether one token may represent any number of characters, such as an unknown word. */
   readonly shrinks: boolean;
 }
 
@@ -141,8 +141,7 @@ function plamoParts(tables: VocabularyTables, metadata: Metadata): Parts {
 }
 
 /**
- * Returns the tokens that the file's `add_bos_token` and `add_eos_token` put around a text, with these
- * defaults.
+ * Returns the tokens that `add_bos_token` and `add_eos_token` of the file put around a text, with the given defaults.
  */
 function around(
   { bos, eos }: Vocabulary,

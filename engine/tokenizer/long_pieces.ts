@@ -1,6 +1,6 @@
 import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 
-/** Work on a text that may be as long as a whole request. */
+/** Functions for texts that may be as long as a whole request: they pause regularly. */
 
 /** Appends the tokens of a long piece. Stops once there are more than `atMost` tokens. */
 export function* appendAll(piece: ArrayLike<number>, tokens: number[], atMost: number): Paced<void> {
@@ -11,8 +11,8 @@ export function* appendAll(piece: ArrayLike<number>, tokens: number[], atMost: n
 }
 
 /**
- * Returns a piece's characters, and their symbols by `symbolOf`. The character at i has the symbol -2 - i if it has no
- * other.
+ * Returns the characters of a piece, and the symbol of each by `symbolOf`. A character at i without a symbol gets -2 -
+ * i.
  */
 export function* symbolsOf(
   piece: string,
@@ -31,15 +31,15 @@ export function* symbolsOf(
   return { characters, symbols };
 }
 
-/** Number of UTF-16 units in which replacements are made before the work may pause. */
+/** Number of UTF-16 units to process before a possible pause. */
 const UNITS_PER_OFFER = 1 << 13;
 
-/** Returns the text with `to` for each `from`, which is one UTF-16 unit. */
+/** Returns the text with each `from`, one UTF-16 unit, replaced by `to`. */
 export function* replaced(text: string, from: string, to: string): Paced<string> {
   let result = "";
   for (let start = 0; start < text.length; start += UNITS_PER_OFFER) {
     if (start > 0) yield;
-    // The result of replaceAll is a chain of many small strings in V8, which takes seconds to read.
+    // replaceAll is avoided: its result in V8 is a chain of many small strings, which takes seconds to read.
     result += text.slice(start, start + UNITS_PER_OFFER).split(from).join(to);
   }
   return result;

@@ -13,12 +13,12 @@ import type { Vocabulary } from "./vocabulary.ts";
 
 /**
  * Byte-pair encoding by merges over characters, with a byte fallback. Blanks become blank marks, as in Gemma
- * 4. With "words", texts are split at white space, which is dropped.
+ * 4. With "words", texts are split at white space, and the white space is dropped.
  */
 export class MarkedBpeEncoder {
   readonly #pairs: PairTable;
   readonly #tokenOfByte: readonly (number | undefined)[]; // [256]
-  /** Whether no merge crosses the position before a blank mark, so that words can be encoded separately. */
+  /** Whether no merge crosses a position before a blank mark, so that words can be encoded separately. */
   readonly #wordsApart: boolean;
   readonly #cache = new PieceCache();
   readonly #utf8 = new TextEncoder();
@@ -79,8 +79,7 @@ export class MarkedBpeEncoder {
     const asWhole = this.preTokenizer.wholePieces === "line breaks" && /^\n+$/.test(piece);
     const whole = asWhole ? this.#tokenOf(piece) : undefined;
     if (whole !== undefined) return [whole];
-    // Characters without a token get numbers from -2 down. Symbols with these numbers never merge, and identify the
-    // character afterwards.
+    // Characters without a token get symbols from -2 down, which never merge and later identify the character.
     const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#tokenOf(character));
     const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];
@@ -99,7 +98,7 @@ export class MarkedBpeEncoder {
     return id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL ? id : undefined;
   }
 
-  /** Bytes without a token are dropped, as in llama.cpp. */
+  /** Appends the byte tokens of a character. Bytes without a token are dropped, as in llama.cpp. */
   #appendBytes(character: string, tokens: number[]): void {
     for (const byte of this.#utf8.encode(character)) {
       const token = this.#tokenOfByte[byte];
@@ -108,7 +107,7 @@ export class MarkedBpeEncoder {
   }
 }
 
-/** Returns the word in lower case, mapped letter by letter as in llama.cpp. */
+/** Returns a word in lower case, mapped letter by letter as in llama.cpp. */
 function small(word: string): string {
   return Array.from(word, (character) => String.fromCodePoint(lowerOf(character.codePointAt(0)!))).join("");
 }

@@ -1,16 +1,16 @@
 import { type Paced, STEPS_PER_OFFER } from "../pacing/pauses.ts";
 import type { PairTable } from "./pair_table.ts";
 
-/** Working memory for up to this many symbols is reused between calls: most pieces are words. */
+/** Maximum number of symbols whose working memory is reused between calls: most pieces are words. */
 const KEPT = 4096;
 /** A heap key is priority * 2^31 + position, exact in a double. */
 const PLACES = 2 ** 31;
 
-/** Working memory of one merge. */
+/** Working memory of one call of `mergePairs`. */
 class Scratch {
   readonly next: Int32Array;
   readonly previous: Int32Array;
-  /** A binary heap of packed keys. Each merge removes one pair and adds at most two. */
+  /** Binary heap of packed keys. Each merge removes one pair and adds at most two. */
   readonly heap: Float64Array;
 
   constructor(readonly capacity: number) {
@@ -28,8 +28,7 @@ const kept = new Scratch(KEPT);
  */
 export function* mergePairs(symbols: Int32Array, count: number, pairs: PairTable): Paced<number> {
   if (count < 2) return count;
-  // All texts share this memory. Work that uses it does not pause, because another text could use the memory
-  // meanwhile.
+  // All texts share this memory, so a call that uses it must not pause: another text could use it meanwhile.
   const pauses = count > KEPT;
   const { next, previous, heap } = pauses ? new Scratch(count) : kept;
   let size = 0;
@@ -72,8 +71,7 @@ export function* mergePairs(symbols: Int32Array, count: number, pairs: PairTable
 
     const left = key % PLACES;
     const right = next[left];
-    // The heap entry is stale if its position was merged away (no successor) or its pair changed (another
-    // priority).
+    // A heap entry is stale if its position was merged away (no successor) or its pair changed (another priority).
     if (right < 0 || right >= count) continue;
     const slot = pairs.find(symbols[left], symbols[right]);
     if (slot < 0 || pairs.priority[slot] * PLACES + left !== key) continue;

@@ -1,13 +1,13 @@
 /**
- * Maps pairs of symbols to their merged symbol and priority. A hash table in typed arrays, because there are
- * up to millions of pairs.
+ * Maps pairs of symbols to their merged symbol and priority. It is a hash table in typed arrays, because a vocabulary
+ * has up to millions of pairs.
  */
 export class PairTable {
   #mask: number;
   #size = 0;
   #left: Int32Array;
   #right: Int32Array;
-  /** Indexed by slot, as `find` returns it. */
+  /** Priority of the pair in each slot, as `find` returns slots. */
   priority: Int32Array;
   merged: Int32Array;
 
@@ -20,7 +20,7 @@ export class PairTable {
     this.merged = new Int32Array(capacity);
   }
 
-  /** Returns the slot of the pair, or -1. */
+  /** Returns the slot of a pair; -1 if absent. */
   find(left: number, right: number): number {
     for (let slot = this.#hash(left, right);; slot = (slot + 1) & this.#mask) {
       const found = this.#left[slot];
@@ -29,7 +29,7 @@ export class PairTable {
     }
   }
 
-  /** Adds a pair; an existing pair is kept unchanged. Lower priorities merge first. */
+  /** Adds a pair, unless it exists. Pairs with lower priorities merge first. */
   add(left: number, right: number, priority: number, merged: number): void {
     if (this.#size * 2 > this.#mask) this.#grow();
     let slot = this.#hash(left, right);

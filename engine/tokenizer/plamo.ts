@@ -4,10 +4,10 @@ import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./split/unicode.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
-/** Scores are rounded to steps of 1 / SCALE. Tokens with scaled scores at or below LEAST_SCORE are never used. */
+/** Unit of rounded scores: 1 / SCALE. Tokens with scaled scores at or below LEAST_SCORE are never used. */
 const SCALE = 1e4;
 const LEAST_SCORE = -2e7;
-/** Cost of a character that is encoded as bytes. */
+/** Cost of encoding a character as bytes. */
 const BYTES_COST = 1e7;
 
 /**
@@ -76,12 +76,12 @@ export class PlamoEncoder {
   }
 }
 
-/** Rounds to the nearest integer; halves away from 0. */
+/** Returns the nearest integer; halves round away from 0. */
 function rounded(value: number): number {
   return Math.sign(value) * Math.round(Math.abs(value));
 }
 
-/** Whether the position is inside a surrogate pair. */
+/** Returns whether the position is inside a surrogate pair. */
 function isInside(text: string, index: number): boolean {
   return index > 0 && widthAt(text, index - 1) === 2;
 }

@@ -7,12 +7,12 @@ import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
 /**
- * Limit for the work of splitting each token at every position: the sum of squared lengths. 262,144 tokens of
- * 8 characters need 2^24.
+ * Maximum work of splitting each token at every position: the sum of squared lengths. 262,144 tokens of 8 characters
+ * need 2^24.
  */
 const MAX_CUT_WORK = 1 << 28;
 
-/** Represents a blank in tokens. */
+/** Character that represents a blank in tokens. */
 export const BLANK_MARK = "▁";
 
 /** Returns each token's rank by score, highest first. Tokens of equal score share a rank. */
@@ -32,12 +32,11 @@ function placesByScore(scores: ArrayLike<number>): Int32Array {
  */
 export class SpmEncoder {
   readonly #pairs: PairTable;
-  /** Characters that are only part of tokens, with ids from the token count on. */
+  /** Characters that occur only inside tokens, with ids from the token count on. */
   readonly #parts = new Map<string, number>();
   readonly #partTexts: string[] = [];
   /**
-   * Tokens for the bytes of unknown characters; undefined where the vocabulary has neither the byte nor an
-   * unknown token.
+   * Tokens for the bytes of unknown characters; undefined if the vocabulary has neither the byte nor an unknown token.
    */
   readonly #tokenOfByte: readonly (number | undefined)[]; // [256]
   /** Whether no token crosses the position before a blank mark, so that words can be encoded separately. */
@@ -85,7 +84,7 @@ export class SpmEncoder {
     }
   }
 
-  /** Adds every pair of symbols that forms the token. */
+  /** Adds every pair of symbols that forms the token to the table. */
   #addPairs(text: string, id: number, place: number): void {
     const characters = [...text];
     const last = characters.length - 1;
@@ -113,8 +112,7 @@ export class SpmEncoder {
   }
 
   *#encodePiece(piece: string): Paced<number[]> {
-    // Characters in no token get numbers from -2 down. Symbols with these numbers never merge, and identify the
-    // character afterwards.
+    // Characters that occur in no token get symbols from -2 down, which never merge and later identify the character.
     const { characters, symbols } = yield* symbolsOf(piece, (character) => this.#symbolOf(character, false));
     const count = yield* mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];

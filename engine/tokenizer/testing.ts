@@ -3,25 +3,25 @@ import type { Metadata, MetadataValue } from "../gguf/types.ts";
 import { CODE_OF_BYTE } from "./byte_codes.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 
-/** Vocabularies for tests. */
+/** Tokenizer vocabularies for tests. */
 
 type Typed = readonly [text: string, type: number];
 
-/** Returns metadata with `tokenizer.` before each key. */
+/** Returns metadata with the prefix `tokenizer.` on each key. */
 export function tokenizerMetadata(values: Record<string, MetadataValue>): Metadata {
   return new MetadataMap(new Map(Object.entries(values).map(([key, value]) => [`tokenizer.${key}`, value])));
 }
 
 interface BpeParts {
-  /** Merges as "left right", byte-encoded, by rank. Their results become tokens. */
+  /** Merges as "left right", byte-encoded, by rank. Each merge adds its result as a token. */
   merges?: string[];
-  /** Tokens after the bytes and the merges. */
+  /** Additional tokens after the bytes and the merges. */
   extra?: Typed[];
-  /** Additional or changed keys. */
+  /** Additional or changed metadata keys. */
   values?: Record<string, MetadataValue>;
 }
 
-/** Returns a byte-level vocabulary: token n is byte n, followed by the merges' tokens and the extra ones. */
+/** Returns a byte-level vocabulary: token n is byte n; the merges' tokens and extra tokens follow. */
 export function bpeMetadata({ merges = [], extra = [], values = {} }: BpeParts): Metadata {
   const merged = [...new Set(merges.map((merge) => merge.replace(" ", "")))];
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
@@ -39,7 +39,7 @@ export function bpeMetadata({ merges = [], extra = [], values = {} }: BpeParts):
 }
 
 /**
- * Returns a vocabulary of <unk>, <s>, </s>, the 256 byte tokens, the normal pieces with scores, and the extra
+ * Returns a SentencePiece vocabulary of <unk>, <s>, </s>, the 256 byte tokens, the normal pieces with scores, and extra
  * tokens.
  */
 export function spmMetadata(
@@ -66,7 +66,7 @@ export function spmMetadata(
 }
 
 /**
- * Returns a vocabulary of [PAD], [UNK], [CLS], [SEP], [MASK] and the pieces. Pieces at the start of a word
+ * Returns a WordPiece vocabulary of [PAD], [UNK], [CLS], [SEP], [MASK] and the pieces. Pieces at the start of a word
  * begin with a blank mark.
  */
 export function wordPieceMetadata(pieces: string[], values: Record<string, MetadataValue> = {}): Metadata {
@@ -84,7 +84,7 @@ export function wordPieceMetadata(pieces: string[], values: Record<string, Metad
   });
 }
 
-/** Returns a vocabulary of <pad>, </s>, <unk> and the pieces with scores, in T5's order. */
+/** Returns a Unigram vocabulary of <pad>, </s>, <unk> and the pieces with scores, in T5's order. */
 export function unigramMetadata(
   pieces: Record<string, number>,
   values: Record<string, MetadataValue> = {},

@@ -1,4 +1,4 @@
-/** Values of `tokenizer.ggml.token_type`. */
+/** Token types: values of `tokenizer.ggml.token_type`. */
 export const TOKEN_TYPE = {
   UNDEFINED: 0,
   NORMAL: 1,

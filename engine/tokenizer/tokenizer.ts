@@ -34,7 +34,7 @@ class GgufTokenizer implements Tokenizer {
   readonly endTokens: ReadonlySet<number>;
   readonly infill: InfillTokens | undefined;
   readonly #parts: Parts;
-  /** Tokens recognised in any text, and tokens recognised only on request. */
+  /** Finders of tokens that are recognised in any text, and of tokens recognised only on request. */
   readonly #userDefined: TokenFinder;
   readonly #special: TokenFinder;
   /** Maximum number of UTF-16 units that one token can represent. Byte-level tokens have one character per byte. */
@@ -80,7 +80,7 @@ class GgufTokenizer implements Tokenizer {
       previous = undefined;
       if (part === "") continue;
       const plain = marked ? yield* stripMarks(part) : part;
-      // A lower bound of the token count refuses far too long texts before they are split into pieces.
+      // A lower bound of the token count is checked first, to refuse far too long texts before splitting them.
       const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
       if (atLeast > atMost) throw new TooManyTokens(atLeast);
       yield* encoder.encode(blankFirst && first ? ` ${plain}` : plain, tokens, atMost);

@@ -1,22 +1,19 @@
-/**
- * The tokenizer's interface to the rest of the engine. Token ids are indices into `tokenizer.ggml.tokens`.
- */
+/** The tokenizer's types for the rest of the engine. Token ids are indices into `tokenizer.ggml.tokens`. */
 
 export interface EncodeOptions {
-  /** Add BOS and EOS as the file's `add_bos_token` and `add_eos_token` say. Default false. */
+  /** Whether to add BOS and EOS as the file's `add_bos_token` and `add_eos_token` say. Default false. */
   addSpecial?: boolean;
   /**
-   * Recognise control tokens, for example `<|im_end|>`, in the text. Default false: untrusted text stays
-   * text.
+   * Whether to recognise control tokens, such as `<|im_end|>`, in the text. Default false: untrusted text stays text.
    */
   parseSpecial?: boolean;
-  /** The text is a prompt with marks (literal_marks.ts), which are removed after control tokens are found. */
+  /** Whether the text is a prompt with marks (literal_marks.ts), which are removed after control tokens are found. */
   marked?: boolean;
-  /** Throw TooManyTokens where the text has more tokens. The tokens of a text that is too long are not all counted. */
+  /** Maximum number of tokens. A longer text throws TooManyTokens before all its tokens are counted. */
   atMost?: number;
 }
 
-/** Thrown where a text has too many tokens: at least `atLeast`. */
+/** Thrown if a text has too many tokens: at least `atLeast`. */
 export class TooManyTokens extends Error {
   override name = "TooManyTokens";
   constructor(readonly atLeast: number) {
@@ -25,22 +22,19 @@ export class TooManyTokens extends Error {
 }
 
 export interface DecodeOptions {
-  /** Include the text of control tokens. Default false. */
+  /** Whether to include the text of control tokens. Default false. */
   special?: boolean;
   /**
-   * The tokens continue a prompt. By default they are a whole text, and a SentencePiece vocabulary's blank
-   * before the first word is removed.
+   * Whether the tokens continue a prompt. By default they are a whole text, and SentencePiece's blank before the first
+   * word is removed.
    */
   continuation?: boolean;
 }
 
 export interface StreamDecoder {
-  /**
-   * Returns the text that this token completes. It never ends inside a character; invalid bytes become U+FFFD
-   * once.
-   */
+  /** Returns the text that this token completes: whole characters. Invalid bytes become U+FFFD once. */
   push(token: number): string;
-  /** Returns the remaining text, with U+FFFD for an incomplete character. */
+  /** Ends the stream. Returns the remaining text, with U+FFFD for an incomplete character. */
   end(): string;
 }
 
@@ -49,7 +43,7 @@ export interface InfillTokens {
   readonly prefix: number;
   readonly suffix: number;
   readonly middle: number;
-  /** Tokens before a repository's name and before each file's name; undefined where the model has none. */
+  /** Tokens before a repository's name and before each file's name; undefined if the model has none. */
   readonly repo: number | undefined;
   readonly file: number | undefined;
 }
@@ -64,7 +58,7 @@ export interface Tokenizer {
   readonly separatorToken: number | undefined;
   /** All tokens that end a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
-  /** undefined where the vocabulary has no infill tokens. */
+  /** Tokens for fill-in-the-middle prompts; undefined if the vocabulary has none. */
   readonly infill: InfillTokens | undefined;
   encode(text: string, options?: EncodeOptions): number[];
   /** Returns the text of the tokens. Throws RangeError for an invalid token id. */
@@ -72,11 +66,11 @@ export interface Tokenizer {
   /** Returns the raw bytes of a token (logprobs' `bytes`); empty for control tokens. */
   bytes(token: number): Uint8Array;
   isControl(token: number): boolean;
-  /** Returns a streaming decoder. Its joined output equals `decode`'s with the same options. */
+  /** Returns a streaming decoder, whose joined output equals `decode` with the same options. */
   streamDecoder(options?: DecodeOptions): StreamDecoder;
 }
 
-/** A text with marks that are tokens where the vocabulary has them. A request's JSON cannot contain one. */
+/** A text with marks, which become tokens if the vocabulary has them. A request's JSON cannot contain a MarkedText. */
 export class MarkedText {
   constructor(readonly pieces: readonly (string | { readonly mark: string })[]) {}
 }
@@ -89,18 +83,18 @@ export interface ChatMessage {
 }
 
 export interface ChatTemplateOptions {
-  /** End with the header of the assistant's turn. Default true. */
+  /** Whether the prompt ends with the header of the assistant's turn. Default true. */
   addGenerationPrompt?: boolean;
   tools?: unknown[];
   /** Extra variables for the template (`chat_template_kwargs`), e.g. `enable_thinking`. */
   variables?: Record<string, unknown>;
-  /** `encode` throws TooManyTokens where the prompt has more. */
+  /** Maximum tokens of the prompt. Above it, `encode` throws TooManyTokens. */
   atMost?: number;
-  /** End the prompt before the last occurrence of this text. ChatTemplateError if it does not occur. */
+  /** Text before whose last occurrence the prompt ends. Throws ChatTemplateError if it does not occur. */
   endBefore?: string;
 }
 
-/** Thrown for an invalid template, and where a template fails or refuses to render a conversation. */
+/** Thrown for an invalid chat template, and if a template fails or refuses to render a conversation. */
 export class ChatTemplateError extends Error {
   override name = "ChatTemplateError";
 }
@@ -108,27 +102,27 @@ export class ChatTemplateError extends Error {
 export interface ChatTemplate {
   /** The Jinja template of the model's file, or the default for a file without one. */
   readonly source: string;
-  /** The variant for conversations with tools, if any. */
+  /** The template's variant for conversations with tools, if any. */
   readonly toolSource?: string;
   /** Whether the template shows a system message, found by trial. */
   readonly takesSystem: boolean;
-  /** Returns the prompt's text for people to read. Throws ChatTemplateError with the template's reason. */
+  /** Returns the prompt as readable text. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
   /**
-   * Returns the prompt's tokens. Only the template writes control tokens; messages, tools and variables stay
-   * text even if they spell one. BOS comes first and once where the file wants it, even if the template
-   * writes it too. EOS is not added. Throws ChatTemplateError and TooManyTokens.
+   * Returns the prompt's tokens. Only the template writes control tokens; messages, tools and variables stay text even
+   * if they spell one. If the file wants BOS, it comes first and only once. EOS is not added. Throws ChatTemplateError
+   * and TooManyTokens.
    */
   encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
 }
 
 /** Builds the prompt of a ranking model from a query and a document. */
 export interface RankTemplate {
-  /** Returns the prompt's tokens. Throws TooManyTokens where there are more than `atMost`. */
+  /** Returns the ranking prompt's tokens. Throws TooManyTokens if there are more than `atMost`. */
   encode(query: string, document: string, atMost?: number): number[];
 }
 
-/** Template names that the program or Jinja defines, never a request. */
+/** Template variables that only the program or Jinja defines, never a request. */
 export const RESERVED_TEMPLATE_VARIABLES = [
   "messages",
   "tools",
@@ -151,7 +145,7 @@ export const RESERVED_TEMPLATE_VARIABLES = [
   "None",
 ] as const;
 
-/** Whether a request's variables may not use this name. */
+/** Returns whether a request's variables must not use this name. */
 export function isReservedVariable(name: string): boolean {
   return (RESERVED_TEMPLATE_VARIABLES as readonly string[]).includes(name);
 }

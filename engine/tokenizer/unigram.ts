@@ -6,17 +6,17 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./split/unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** Cost of an unknown character on top of the least likely token. */
+/** Cost of an unknown character, in addition to that of the least likely token. */
 const UNKNOWN_PENALTY = 10;
 
 const BLANK = 0x20;
 
 export interface UnigramRules {
-  /** SentencePiece's compiled normalization; undefined where texts stay unchanged. */
+  /** SentencePiece's compiled normalization; undefined if texts stay unchanged. */
   readonly characters: CharacterMap | undefined;
-  /** Add a blank before the first word. */
+  /** Whether to add a blank before the first word. */
   readonly blankFirst: boolean;
-  /** Merge runs of blanks into one, and remove them at both ends. */
+  /** Whether to merge runs of blanks into one, and remove them at both ends. */
   readonly mergeBlanks: boolean;
 }
 
@@ -49,7 +49,7 @@ export class UnigramEncoder {
     const { found, starts } = yield* this.#best(normal);
     const reversed: number[] = [];
     for (let end = normal.length; end > 0; end = starts[end]) {
-      // Adjacent unknown characters become one unknown token.
+      // Adjacent unknown characters become a single unknown token.
       if (found[end] === this.#unknown && reversed.at(-1) === this.#unknown) continue;
       reversed.push(found[end]);
       if (reversed.length % STEPS_PER_OFFER === 0) yield;
@@ -88,7 +88,7 @@ export class UnigramEncoder {
   }
 }
 
-/** Returns the text after the character map, with blank marks for blanks. */
+/** Returns the text after normalization by the character map, with blank marks for blanks. */
 function* normalize(text: string, { characters, blankFirst, mergeBlanks }: UnigramRules): Paced<string> {
   const bytes = new TextEncoder().encode(text);
   const mark = new TextEncoder().encode(BLANK_MARK);

@@ -5,9 +5,9 @@ import { endTokens, infillTokens, overrideTypes } from "./special/special_tokens
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { InfillTokens } from "./types.ts";
 
-/** A file's tokens, validated. */
+/** The validated tokens of a file. */
 export interface Vocabulary {
-  /** Texts by id: `<0x0A>` and similar for type BYTE, and byte-encoded in gpt2 vocabularies. */
+  /** Token texts by id: `<0x0A>` and similar for type BYTE, and byte-encoded in gpt2 vocabularies. */
   readonly tokens: readonly string[];
   readonly types: Uint8Array; // [tokens]
   /** Ids by text, without tokens of empty text. */
@@ -21,7 +21,7 @@ export interface Vocabulary {
   readonly infill: InfillTokens | undefined;
 }
 
-/** Limit for the characters of all tokens that are searched before encoding: each may need a trie node. */
+/** Maximum characters of all tokens that are searched before encoding: each may need a trie node. */
 const MAX_SPECIAL_LENGTH = 1 << 22;
 
 /** Returns an error about the vocabulary that names the key. */
@@ -29,7 +29,7 @@ export function vocabError(key: string, detail: string): GgufError {
   return new GgufError("GGUF_VOCAB", detail, { field: `key "tokenizer.ggml.${key}"` });
 }
 
-/** Returns the vocabulary of a file's tables. Throws GgufError(GGUF_VOCAB) where they are inconsistent. */
+/** Returns the vocabulary of a file's tables. Throws GgufError(GGUF_VOCAB) if they are inconsistent. */
 export function createVocabulary(
   { tokens, ids, tokenTypes }: VocabularyTables,
   metadata: Metadata,
@@ -48,7 +48,7 @@ export function createVocabulary(
     eos,
     unknown: special("unknown", defaults.unknown),
     padding: special("padding", defaults.padding),
-    separator: special("seperator", defaults.separator), // the specification's spelling
+    separator: special("seperator", defaults.separator), // the misspelling is the specification's
     end: endTokens(types, ids, special, eos),
     infill: infillTokens(ids, special),
   };
@@ -59,7 +59,7 @@ function readId(metadata: Metadata, name: string, count: number, fallback?: numb
   const key = `tokenizer.ggml.${name}_token_id`;
   if (!metadata.has(key)) return fallback !== undefined && fallback < count ? fallback : undefined;
   const id = metadata.getCount(key);
-  // Published files may have out-of-range ids for tokens that a text model does not use.
+  // Published files may have out-of-range ids of tokens that a text model does not use.
   return id < count ? id : undefined;
 }
 

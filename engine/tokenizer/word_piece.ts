@@ -7,14 +7,14 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import { baseOf, classOf, CONTROL, lowerOf, MARK, PUNCTUATION, SPACE, SYMBOL } from "./split/unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** BERT's text normalization. */
+/** Rules of BERT's text normalization. */
 export interface WordPieceRules {
   readonly lowercase: boolean;
-  /** Removes accents and combining marks. */
+  /** Whether to remove accents and combining marks. */
   readonly stripAccents: boolean;
 }
 
-/** Ideographs that are separate words. One extension block begins later than in Unicode, as in llama.cpp. */
+/** Ranges of ideographs that are separate words. One extension block begins later than in Unicode, as in llama.cpp. */
 const IDEOGRAPHS: readonly (readonly [first: number, last: number])[] = [
   [0x4e00, 0x9fff],
   [0x3400, 0x4dbf],
@@ -31,15 +31,15 @@ function isIdeograph(code: number): boolean {
 }
 
 /**
- * Whether a character is a separate word. ASCII symbols such as + and < are; symbols of other blocks are not.
+ * Returns whether a character is a separate word. ASCII symbols such as + and < are; symbols of other blocks are not.
  */
 function standsAlone(code: number, flags: number): boolean {
   return (flags & PUNCTUATION) !== 0 || (code < 0x7f && (flags & SYMBOL) !== 0) || isIdeograph(code);
 }
 
 /**
- * BERT's WordPiece in GGUF's spelling: the start of a word has a blank mark, instead of ## on later pieces. A
- * word becomes the longest tokens from its start on. If that does not cover it, it becomes one unknown token.
+ * BERT's WordPiece in GGUF's spelling: the start of a word has a blank mark, instead of ## on later pieces. A word is
+ * split into the longest tokens from its start. If they do not cover it, it becomes one unknown token.
  */
 export class WordPieceEncoder {
   readonly #trie: TokenTrie;
@@ -90,8 +90,8 @@ export class WordPieceEncoder {
 }
 
 /**
- * Yields words: runs of other characters than white space, and characters that are separate words. Control
- * characters and U+FFFD are dropped. Yields undefined where the work may pause.
+ * Yields words: runs of other characters than white space, and characters that are separate words. Control characters
+ * and U+FFFD are dropped. Yields undefined when the work may pause.
  */
 function* words(
   text: string,

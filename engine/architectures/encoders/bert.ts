@@ -15,7 +15,7 @@ import { attendBothWays, layerHeads, poolEncoder, tokenTypes } from "./encoder.t
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** What differs between BERT and its relatives. */
+/** Differences between BERT and its relatives. */
 interface BertTraits {
   /** Positions are learned embeddings, rotations of queries and keys, or ALiBi slopes on scores. */
   readonly positions: "learned" | "rotated" | "slopes";
@@ -24,7 +24,7 @@ interface BertTraits {
    * approximation, as in llama.cpp.
    */
   readonly gate?: Activation;
-  /** Gate and up are one tensor, except in older files. */
+  /** Gate and up matrices are one tensor, except in older files. */
   readonly gateInUp?: boolean;
   /** Some layers have a mixture of experts instead of a feed-forward block. */
   readonly experts?: boolean;
@@ -55,10 +55,9 @@ export const JINA_BERT_V2 = bertLike({ positions: "slopes", gate: "gelu", gateIn
 export const JINA_BERT_V3 = bertLike({ positions: "rotated" });
 
 /**
- * Builds BERT's encoder, with norms after attention and after feed-forward. Nomic's variant has rotary
- * positions and SwiGLU, or experts in some layers. All tokens have the first type. Sources: "BERT" (arXiv
- * 1810.04805), "Nomic Embed" (2402.01613), "Training Sparse Mixture Of Experts Text Embedding Models"
- * (2502.07972).
+ * Builds BERT's encoder, with norms after attention and after feed-forward. Nomic's variant has rotary positions and
+ * SwiGLU, or experts in some layers. All tokens have token type 0. Sources: "BERT" (arXiv 1810.04805), "Nomic Embed"
+ * (2402.01613), "Training Sparse Mixture Of Experts Text Embedding Models" (2502.07972).
  */
 function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, traits: BertTraits): Value {
   const { positions } = traits;
@@ -123,8 +122,8 @@ function readSlopes(b: PlanBuilder, { headCount }: Hparams): number[] {
 const MAX_PERIOD = 1024;
 
 /**
- * Reads ungated experts of the feed-forward's width. A row's weights are the softmax over all experts, not
- * divided by their sum.
+ * Reads ungated experts of the feed-forward's width. Router weights are the softmax over all experts, without
+ * renormalizing the chosen ones.
  */
 function readMixtures(b: PlanBuilder, h: Hparams) {
   const keys = ArchitectureKeys.of(b.file.metadata);

@@ -16,15 +16,14 @@ import { textRow } from "../text_row.ts";
 type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
 
 /**
- * Whether a layer's values read rows in two planes, where weights are quantized in blocks. Rounding values
- * costs the most accuracy. Two planes in every second layer cost about 3 % of a text's time and make its row exact
- * enough.
+ * Whether a layer's values read rows in two 8-bit planes, if weights are quantized in blocks. Rounding values costs the
+ * most accuracy. Two planes in every second layer cost about 3 % of a text's time.
  */
 export function hasFineValues(layer: number): boolean {
   return layer % 2 === 0;
 }
 
-/** Returns a layer's heads, from one matrix or from three. */
+/** Returns a layer's queries, keys and values, from one fused matrix or from three. */
 export function layerHeads(
   b: PlanBuilder,
   x: Value,
@@ -36,7 +35,7 @@ export function layerHeads(
   return (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
 }
 
-/** Returns a layer's heads from three matrices. */
+/** Returns a layer's queries, keys and values from three matrices. */
 export function separateHeads(
   b: PlanBuilder,
   x: Value,
@@ -53,7 +52,7 @@ export function separateHeads(
   return [q, k, v];
 }
 
-/** Returns a layer's heads from one matrix: all queries, then all keys, then all values. */
+/** Returns a layer's heads from one fused matrix: all queries, then all keys, then all values. */
 export function fusedHeads(
   b: PlanBuilder,
   x: Value,
@@ -71,7 +70,7 @@ export function fusedHeads(
   return [{ value, column: 0 }, { value, column: queries }, { value, column: queries + keys }];
 }
 
-/** Returns a layer's heads from one matrix: query, key and value of the first head, then of the next. */
+/** Returns a layer's heads from one fused matrix: query, key and value of the first head, then of the next head. */
 export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorName): QueriesKeysValues {
   const step = 3 * h.keyLength;
   const [value] = linear(b, x, [{ name: name("attn_qkv"), rows: step * h.headCount }]);
@@ -79,15 +78,15 @@ export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorNa
   return [part(0), part(1), part(2)];
 }
 
-/** How heads are rotated and normed, and their window. */
+/** How an encoder's heads are rotated and normed, and their attention window. */
 export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextAttentionOptions {
-  /** Angles of the leading dimensions, which are rotated; without it heads have no positions. */
+  /** Rotary angles of the leading dimensions; undefined: heads have no positions. */
   readonly table?: Value;
   /** RMSNorm of each query and key head, before rotation. */
   readonly headNorms?: boolean;
 }
 
-/** Returns the output of attention in both directions: [rows, heads x headDim]. */
+/** Returns the output of bidirectional attention: [rows, heads x headDim]. */
 export function attendBothWays(
   b: PlanBuilder,
   [q, k, v]: QueriesKeysValues,
@@ -106,25 +105,24 @@ export function attendBothWays(
   return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), options);
 }
 
-/** The token type embeddings; undefined where the file has none. */
+/** Returns the token type embeddings; undefined if the file has none. */
 export function tokenTypes({ file }: PlanBuilder): Learned["types"] {
   const tensor = file.tensors.get("token_types.weight");
   const count = file.metadata.getCount("tokenizer.ggml.token_type_count", tensor?.shape[1] ?? 1);
   return tensor && { name: "token_types", count };
 }
 
-/** Name of a classifier's dense layer, before the labels. */
+/** Name of a classifier's dense layer, which precedes the label matrix. */
 const HEAD = "cls";
 
-/** How a ranking head makes its row: from the first row or the mean, with this activation. */
+/** How a ranking head computes its row: from the first row or the mean, with this activation. */
 export interface RankHead {
   readonly of: "cls" | "mean";
   readonly activation: "tanh" | "gelu";
 }
 
 /**
- * Returns one row per text. To rank, the row passes the file's dense layer and norm, if any, and then the
- * label matrix.
+ * Returns one row per text. To rank, the row passes the file's optional dense layer and norm, then the label matrix.
  */
 export function poolEncoder(
   b: PlanBuilder,
@@ -143,7 +141,7 @@ export function poolEncoder(
   return textRow(b, row, RANK_HEAD, labels);
 }
 
-/** Norms the rows and returns one row per text. Throws GgufError where the file asks to rank. */
+/** Norms the rows and returns one row per text. Throws GgufError if the file asks to rank. */
 export function poolNormed(
   b: PlanBuilder,
   x: Value,

@@ -1,4 +1,4 @@
-/** Encoders with Llama's layers, which attend in both directions. */
+/** Encoders that use Llama's layers with bidirectional attention. */
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder } from "../../plan/builder.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
@@ -76,10 +76,7 @@ export const NEO_BERT: Architecture = {
   pool: (b, x, h, pooling) => poolEncoder(b, x, h, pooling, { of: "cls", activation: "tanh" }),
 };
 
-/**
- * Returns the traits with attention in both directions. In a fused tensor, the q, k and v rows of a head are
- * adjacent.
- */
+/** Returns the traits for bidirectional attention. In a fused tensor, the q, k and v rows of a head are adjacent. */
 function bothWays(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): DecoderTraits {
   const table = ropeTable(b, rope.angles());
   return {

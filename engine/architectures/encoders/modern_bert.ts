@@ -12,10 +12,10 @@ import type { Architecture } from "../architecture.ts";
 import { attendBothWays, fusedHeads, hasFineValues, poolEncoder } from "./encoder.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** Layers per period. The first layer of a period has no window. */
+/** ModernBERT's layers per period. The first layer of a period has no window. */
 const PERIOD = 3;
 
-/** Gate activations by the names in files. Some of ModernBERT's relatives do not use GELU. */
+/** Gate activations of ModernBERT's relatives by the names in files; the default is GELU. */
 const ACTIVATIONS: Readonly<Record<string, Activation>> = {
   gelu: "gelu",
   geglu: "gelu",
@@ -33,9 +33,9 @@ export const MODERN_BERT: Architecture = {
 };
 
 /**
- * ModernBERT's encoder: norms before attention and feed-forward, where the first layer's attention reads the
- * embedding's norm instead. GeGLU or SwiGLU. Most layers have a window to both sides and another rotary base.
- * Source: "ModernBERT" (arXiv 2412.13663).
+ * ModernBERT's encoder: norms before attention and feed-forward, with GeGLU or SwiGLU. The first layer's attention
+ * reads the embedding's norm. Most layers have a two-sided window and another rotary base. Source: "ModernBERT" (arXiv
+ * 2412.13663).
  */
 function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);

@@ -13,7 +13,7 @@ import { groupedAttention } from "../parts/grouped_attention.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** Files name the final norm like one of the embedding. */
+/** The file names the final norm like the norm of an embedding. */
 const ending = () => ({ norm: "token_embd_norm" });
 
 /**
@@ -27,8 +27,7 @@ export const LFM2: Architecture = {
 };
 
 /**
- * LFM2 with experts after the leading dense layers. Sigmoids weigh the experts; a bias only affects the
- * choice.
+ * LFM2 with experts after the leading dense layers. Experts are weighed by sigmoids; a bias affects only their choice.
  */
 export const LFM2MOE: Architecture = {
   allows: { layersDiffer: true, experts: true },
@@ -58,9 +57,8 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
 }
 
 function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name: TensorName): void {
-  // The product of two gates and the value between them multiplies their rounding errors, so the gates read
-  // two planes. The output matrix reads two planes too: a few values of the product are so large that 8 bits would
-  // lose the others in their block.
+  // A product of two gates and a value multiplies their rounding errors, so gates read two 8-bit planes. The output
+  // matrix does too: a few products are so large that 8 bits would lose the others in their block.
   const parts = { name: name("shortconv.in_proj"), rows: 3 * x.columns, fine: 2 * x.columns };
   const mixed = gatedConv(b, linear(b, x, [parts])[0], name("shortconv.conv"), taps);
   linear(b, mixed, [{ name: name("shortconv.out_proj"), rows: x.columns, fine: x.columns, addTo }]);
@@ -69,7 +67,7 @@ function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name:
 interface AttentionLayer {
   readonly layer: LayerShape;
   readonly table: Value;
-  /** 0 means no window. */
+  /** Attention window in tokens; 0 means no window. */
   readonly window: number;
 }
 

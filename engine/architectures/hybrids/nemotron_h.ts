@@ -36,7 +36,7 @@ export const NEMOTRON_H_MOE: Architecture = {
   },
 };
 
-/** Adds a feed-forward layer's output of normed rows to the residual. */
+/** Adds the feed-forward output of normed rows to the residual. */
 type FeedForward = (
   b: PlanBuilder,
   x: Value,
@@ -94,9 +94,9 @@ function activatedHalf(
 interface NemotronMixture extends ExpertHparams {
   /** Width of the shared expert. */
   readonly shared: number;
-  /** Input and output width of the chosen experts; undefined where it is the embedding length. */
+  /** Input and output width of the chosen experts; undefined: the embedding length. */
   readonly latent?: number;
-  /** Whether weights are divided by their sum. */
+  /** Whether the weights of the chosen experts are divided by their sum. */
   readonly divided: boolean;
   readonly scale: number;
 }
@@ -115,9 +115,7 @@ function readMixture(b: PlanBuilder, h: Hparams): NemotronMixture {
   };
 }
 
-/**
- * Adds the output of the experts. The router reads whole rows, but experts may read and return narrower ones.
- */
+/** Adds the output of the experts. The router reads full rows; the experts may read and return narrower ones. */
 function addMixture(
   b: PlanBuilder,
   x: Value,

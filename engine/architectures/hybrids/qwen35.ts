@@ -18,10 +18,9 @@ import { placeImages } from "../parts/images.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * Qwen3.5 and 3.6: layers of Gated DeltaNet, and full attention with an output gate in every fourth layer.
- * The file orders value heads so that head h reads key head h % keyHeads. The file stores the decay as -e^A, and norm
- * weights with 1 added. Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers,
- * models/qwen3_5.
+ * Qwen3.5 and 3.6: layers of Gated DeltaNet, and full attention with an output gate in every fourth layer. Value head h
+ * reads key head h % keyHeads. The file stores the decay as -e^A, and norm weights with 1 added. Sources: "Gated Delta
+ * Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
  */
 export const QWEN35: Architecture = {
   drafts: true,
@@ -36,10 +35,10 @@ export const QWEN35: Architecture = {
 /** Adds the feed-forward output of normed rows x to `addTo`. */
 export type FeedForward = (x: Value, addTo: Value, name: TensorName) => void;
 
-/** Order of the value heads that share a key head; by default `QWEN35`'s order. */
+/** Order of the value heads that share a key head; by default the order of `QWEN35`. */
 type HeadOrder = Pick<DeltaShape, "inGroups">;
 
-/** Builds the hybrid's layers with that feed-forward block. */
+/** Builds the layers of Qwen3.5's hybrid with the given feed-forward block. */
 export function buildHybrid(
   b: PlanBuilder,
   h: Hparams,
@@ -91,7 +90,7 @@ function gatedHeads(b: PlanBuilder, h: Hparams): HeadShape {
   };
 }
 
-/** Adds the attention output of normed rows x to `addTo`. */
+/** Adds the output of gated attention for normed rows x to `addTo`. */
 function gatedAttention(
   b: PlanBuilder,
   x: Value,

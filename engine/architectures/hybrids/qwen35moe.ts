@@ -7,8 +7,8 @@ import { gatedSharedExpert } from "../parts/shared_experts.ts";
 import { buildHybrid, type FeedForward } from "./qwen35.ts";
 
 /**
- * Qwen3.5's hybrid with experts and one shared expert, whose output a sigmoid gate scales. Source: Hugging
- * Face transformers, models/qwen3_5_moe.
+ * Qwen3.5's hybrid with experts and one shared expert. A sigmoid gate scales its output. Source: Hugging Face
+ * transformers, models/qwen3_5_moe.
  */
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
@@ -17,7 +17,7 @@ export const QWEN35MOE: Architecture = {
   build: (b, h, rope) => buildHybrid(b, h, rope, hybridMixture(b, h)),
 };
 
-/** Returns a feed-forward block of chosen experts and one gated shared expert, by the file's keys. */
+/** Returns a feed-forward block of chosen experts and one gated shared expert, as the file's keys describe them. */
 export function hybridMixture(b: PlanBuilder, h: Hparams): FeedForward {
   const experts = readExpertHparams(b.file, h);
   const shared = readSharedWidth(b.file, h);

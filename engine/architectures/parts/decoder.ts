@@ -18,20 +18,20 @@ import { deepenImages, placeImages } from "./images.ts";
 import type { Rope } from "./rope.ts";
 import type { LayerAttention } from "./windows.ts";
 
-/** A family's traits, and what its code or the file adds to them. */
+/** A decoder's traits, with additions by the family's code or the file. */
 export interface DecoderTraits extends Traits {
-  /** Layers that run, of those that the file has; by default all. */
+  /** Number of layers to run; by default all layers of the file. */
   readonly layerCount?: number;
-  /** Whether a layer's heads are rotated, where `positionlessEvery` does not say. */
+  /** Returns whether a layer's heads are rotated; by default `positionlessEvery` decides. */
   readonly hasPositions?: (layer: number) => boolean;
   /**
-   * Window and rotary table of each layer; by default no window and the file's angles. A function runs after
-   * the embedding.
+   * Attention window and rotary table of each layer; by default no window and the file's angles. A function is called
+   * after the embedding is built.
    */
   readonly perLayer?: readonly LayerAttention[] | (() => readonly LayerAttention[]);
-  /** Scales queries by their positions. */
+  /** Options that scale queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
-  /** Bounds attention scores by tanh to this magnitude. */
+  /** Magnitude to which tanh bounds attention scores. */
   readonly softcap?: number;
   /**
    * Factors on the embedding, on residual additions and on attention scores; by default 1, 1 and 1 /
@@ -42,11 +42,10 @@ export interface DecoderTraits extends Traits {
   readonly attention?: Attention;
   /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
-  /** Suffix of the names of norms after attention and feed-forward; by default ".weight". */
+  /** Suffix in the tensor names of norms after attention and feed-forward; by default ".weight". */
   readonly postNormSuffix?: string;
   /**
-   * How often rows pass through all layers, by default once, and whether the final norm also runs between
-   * passes.
+   * Number of times that rows pass through all layers (default 1), and whether the final norm also runs between passes.
    */
   readonly passes?: { readonly count: number; readonly normed: boolean };
 }
@@ -116,7 +115,7 @@ function draftBlock(b: PlanBuilder, h: Hparams, traits: DecoderTraits, attention
 
 const normOf = ({ layerNorms }: Traits) => layerNorms ? layerNorm : rmsNorm;
 
-/** Adds the output of a layer to x. */
+/** Adds the output of a decoder layer to x. */
 function addLayer(
   b: PlanBuilder,
   h: Hparams,
@@ -162,7 +161,7 @@ function feedForward(
     : glu(b, x, fusedGate ? up : name("ffn_gate"), up, rows, activation);
 }
 
-/** Returns the default attention: grouped heads. */
+/** Returns the output of the default attention: grouped heads. */
 function grouped(
   b: PlanBuilder,
   h: Hparams,

@@ -8,8 +8,8 @@ import type { Residual } from "./mamba_hybrid.ts";
 import { type SharedExperts, sharedMixture } from "./shared_experts.ts";
 
 /**
- * Reads Granite's experts, each of the feed-forward key's width. The shared expert's gate and up may be one
- * tensor, as in the checkpoints. Returns undefined where the model has no experts.
+ * Reads Granite's experts. The feed-forward key gives each expert's width. The shared expert's gate and up may be one
+ * tensor, as in checkpoints. Returns undefined if the model has no experts.
  */
 export function readGraniteExperts(
   file: GgufFile,
@@ -23,7 +23,7 @@ export function readGraniteExperts(
   return { count, used, feedForwardLength: h.feedForwardLength, shared, sharedFused };
 }
 
-/** Adds Granite's mixture of x, times the residual factor. */
+/** Adds the output of Granite's experts for x, times the residual factor. */
 export function addGraniteMixture(
   b: PlanBuilder,
   x: Value,

@@ -8,40 +8,40 @@ import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
 import type { HeadShape } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** Query heads per KV head from which values read rows in two planes. */
+/** Number of query heads per KV head from which values read rows in two 8-bit planes. */
 const SHARED_BY = 2;
 
-/** A layer's heads and their attention. */
+/** A layer's grouped heads and their attention options. */
 export interface GroupedHeads {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Angles of the `rotated` leading dimensions; without it heads have no positions. */
+  /** Rotary angles of the `rotated` leading dimensions; undefined: heads have no positions. */
   readonly table?: Value;
   readonly rotated: number;
-  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
   readonly interleaved?: boolean;
   readonly eps: number;
-  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
+  /** Whether each query and key head has an RMSNorm, before rotation or, with normsLast, after it. */
   readonly headNorms?: boolean;
   readonly normsLast?: boolean;
-  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  /** Whether an RMSNorm covers all query heads together and another all key heads, before rotation. */
   readonly rowNorms?: boolean;
-  /** LayerNorm of each query and key head, with weights per head, before rotation. */
+  /** Whether each query and key head has a LayerNorm with its own weights, before rotation. */
   readonly headLayerNorms?: boolean;
-  /** Factor on the scores; by default 1 / sqrt(headDim). */
+  /** Factor on attention scores; by default 1 / sqrt(headDim). */
   readonly scale?: number;
-  /** Tokens that a row attends to, itself included; by default all. */
+  /** Number of tokens that a row attends to, including itself; by default all. */
   readonly window?: number;
-  /** q, k and v are one tensor. */
+  /** Whether q, k and v are one tensor. */
   readonly fused?: boolean;
-  /** Scales queries by their positions. */
+  /** Options that scale queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
   /** Each head has a sink: a score that takes attention weight but has no value. */
   readonly sinks?: boolean;
-  /** Bounds scores by tanh to this magnitude. */
+  /** Magnitude to which tanh bounds attention scores. */
   readonly softcap?: number;
-  /** Sigmoid gates, computed from the input rows, scale the output column by column. */
+  /** Whether sigmoid gates, computed from the input rows, scale the attention output column by column. */
   readonly outputGate?: boolean;
 }
 

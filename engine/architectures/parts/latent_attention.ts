@@ -20,13 +20,13 @@ export interface LatentHeads {
   readonly heads: number;
   readonly rank: number;
   readonly rotated: number;
-  /** Dimensions of a query head, including the rotated ones, and of a head's output. */
+  /** Number of dimensions of a query head, including the rotated ones, and of a head's output. */
   readonly keyLength: number;
   readonly valueLength: number;
-  /** Rank of the queries' low-rank product; 0 where one matrix makes them. */
+  /** Rank of the queries' low-rank product; 0: one matrix computes the queries. */
   readonly queryRank: number;
   readonly eps: number;
-  /** Factor on the scores. */
+  /** Factor on attention scores. */
   readonly scale: number;
   /** Growth of queries with their position; by default none. */
   readonly temperature?: RopeOptions["temperature"];
@@ -74,15 +74,15 @@ export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
   };
 }
 
-/** Models without a query rank leave the key out, or set 0. */
+/** Returns the query rank; 0 if the key is missing. */
 function readQueryRank(keys: ArchitectureKeys): number {
   const name = "attention.q_lora_rank";
   return keys.metadata.getCount(keys.name(name), 0) === 0 ? 0 : keys.count(name, MAX_RANK);
 }
 
 /**
- * Returns the output of attention, [rows, heads x valueLength]. Queries are projected into the latent space,
- * so the cache holds only latent rows; the result is projected back to values.
+ * Returns the output of attention, [rows, heads x valueLength]. Queries are projected into the latent space, so the
+ * cache holds only latent rows; attention's result is projected back to values.
  */
 export function latentAttention(
   b: PlanBuilder,

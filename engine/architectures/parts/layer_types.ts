@@ -1,6 +1,9 @@
 import type { Config } from "../checkpoint.ts";
 
-/** Returns which layers have a window. Without `layer_types` in config.json, `usual` decides; without both, it throws. */
+/**
+ * Returns which layers have a window. Without `layer_types` in config.json, `usual` decides; without both, throws
+ * ConvertError.
+ */
 export function readSlidingLayers(
   config: Config,
   layers: number,

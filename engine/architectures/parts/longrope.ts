@@ -1,6 +1,6 @@
 import { type Config, type DecoderConfig, type KeyValue, MAX } from "../checkpoint.ts";
 
-/** Returns the keys that a converted file has beside LongRoPE's factors. */
+/** Returns the keys of a converted file that accompany LongRoPE's factors. */
 export function longRopeEntries(config: Config, { context, rope }: DecoderConfig): KeyValue[] {
   if (rope.scaling.type !== "longrope") return [];
   const name = "original_max_position_embeddings";
@@ -11,7 +11,10 @@ export function longRopeEntries(config: Config, { context, rope }: DecoderConfig
   ];
 }
 
-/** Source: "LongRoPE" (arXiv 2402.13753), section 3.3. `times` is the extended context over the original. */
+/**
+ * Returns LongRoPE's magnitude. `times` is the extended context over the original. Source: "LongRoPE" (arXiv
+ * 2402.13753), section 3.3.
+ */
 function magnitude(times: number, original: number): number {
   return times <= 1 ? 1 : Math.sqrt(1 + Math.log(times) / Math.log(original));
 }

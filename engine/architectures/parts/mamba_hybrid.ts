@@ -11,7 +11,7 @@ import { mambaState } from "../../plan/plan.ts";
 import { groupedAttention, type GroupedHeads, groupedKeys } from "./grouped_attention.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** The value that a mixer's output is added to, times a factor. */
+/** The value to which a mixer's output is added, and the factor on that output. */
 export interface Residual {
   readonly addTo: Value;
   readonly times?: number;
@@ -32,7 +32,7 @@ export function mixMamba2(
 ): void {
   const heads = { ...m, layer: b.stateLayer(mambaState(m)) };
   const inner = m.heads * m.headDim;
-  // Columns side by side: gates, channels, the state's write and read vectors, step sizes.
+  // Columns of the input product: gates, channels, the state's write and read vectors, step sizes.
   const [rows] = linear(b, x, [{ name: name("ssm_in"), rows: mambaColumns(m) }]);
   convolveChannels(b, rows, name("ssm_conv1d"), heads);
   mamba2(b, rows, { decay: name("ssm_a"), skip: name("ssm_d"), bias: name("ssm_dt.bias") }, heads);
@@ -43,13 +43,13 @@ export function mixMamba2(
   linear(b, out, [{ name: name("ssm_out"), rows: residual.addTo.columns, ...residual }]);
 }
 
-/** Options of an attention layer beyond its heads. */
+/** Options of an attention layer, besides its heads. */
 export interface AttentionOptions {
-  /** Factor on the scores. */
+  /** Factor on attention scores. */
   readonly scale: number;
-  /** Rotary angles; absent where heads have no positions. */
+  /** Rotary angles; undefined: heads have no positions. */
   readonly table?: Value;
-  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
   readonly interleaved?: boolean;
 }
 

@@ -8,19 +8,18 @@ import { route, type RouteOptions } from "../../plan/ops/route.ts";
 import type { Activation, Chosen } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** What an expert computes: by default a gated unit with SiLU. */
+/** An expert's computation; by default a gated unit with SiLU. */
 export type ExpertUnit =
   | { readonly activation?: Activation; readonly ungated?: false }
-  /** down(activation(up x)). */
+  /** An ungated expert: down(activation(up x)). */
   | { readonly activation: Exclude<Activation, "swiglu_oai">; readonly ungated: true };
 
-/** How experts are weighed, by default by the softmax, and what they compute. */
+/** How experts are weighed (by default by the softmax), and what an expert computes. */
 export type MixtureOptions = Omit<RouteOptions, "used"> & ExpertUnit;
 
 /**
- * Builds a feed-forward block of experts: each row of x, which is normed, passes the experts that its router
- * chooses. Gate and up are one tensor or two. The output is added to the residual `to`, or returned as a new
- * value of `to` columns.
+ * Builds a feed-forward block of experts: the router chooses experts for each row of normed x. Gate and up are one
+ * tensor or two. The output is added to the residual `to`, or returned as a new value of `to` columns.
  */
 export function mixture(
   b: PlanBuilder,
@@ -41,7 +40,7 @@ export function router(
   name: TensorName,
   weighed: Omit<RouteOptions, "used"> = {},
 ): Chosen {
-  // Small differences decide the choice, so a router with quantized weights reads x in two planes.
+  // Small differences of logits decide the choice of experts, so a router with quantized weights reads x in two planes.
   const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
   return route(b, logits, { ...weighed, used: e.used });
 }

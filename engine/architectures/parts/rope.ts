@@ -5,7 +5,7 @@ import type { GgufFile } from "../../gguf/types.ts";
 import type { RopeAngles } from "../../plan/plan.ts";
 
 /**
- * Tensors that divide the rotary frequencies: Llama 3's, and LongRoPE's for contexts above the original one
+ * Names of tensors that divide the rotary frequencies: Llama 3's, and LongRoPE's for contexts above the original length
  * and up to it.
  */
 const FACTORS = {
@@ -14,7 +14,7 @@ const FACTORS = {
   short: "rope_factors_short.weight",
 } as const;
 
-/** Values of these tensors, where the file has them. */
+/** Values of the rotary factor tensors that the file has. */
 export type RopeFactors = { readonly [name in keyof typeof FACTORS]?: Float32Array };
 
 export function isRopeFactors(tensor: string): boolean {
@@ -23,7 +23,7 @@ export function isRopeFactors(tensor: string): boolean {
 
 /** Rotation settings that a layer may override. */
 export interface AngleOptions {
-  /** Dimensions of a head that are rotated. */
+  /** Number of a head's dimensions that are rotated. */
   readonly dimensions?: number;
   readonly base?: number;
   /** Whether `rope.scaling.*` applies; by default it does. */
@@ -32,7 +32,7 @@ export interface AngleOptions {
   readonly factors?: boolean;
 }
 
-/** A model's rotary positions, from which layers make their tables. */
+/** A model's rotary positions, from which layers create their angle tables. */
 export class Rope {
   /** `axes`: per pair the axis of an image's position that turns it. */
   constructor(
@@ -47,7 +47,7 @@ export class Rope {
     throw new GgufError("GGUF_HPARAM", "missing; LongRoPE needs it beside the other", { field });
   }
 
-  /** Returns the angles: base^(-2i / n), scaled, and divided by the file's factors. */
+  /** Returns the rotary angles: base^(-2i / n), scaled, and divided by the file's factors. */
   angles(options: AngleOptions = {}): RopeAngles {
     const { h, factors: { all, long, short } } = this;
     const { dimensions = h.ropeDimensionCount, base = h.ropeFreqBase, scaled = true, factors = true } =
@@ -77,7 +77,7 @@ function frequencies(n: number, base: number, scaling: RopeScaling, factors?: Fl
 type Yarn = RopeScaling & { type: "yarn" };
 
 /**
- * Returns the share of its own frequency that each pair keeps: 1 for pairs that turn more than `betaFast`
+ * Returns the share of the original frequency that each rotated pair keeps: 1 for pairs that turn more than `betaFast`
  * times in the original context, 0 below `betaSlow`. Source: "YaRN" (arXiv 2309.00071), section 3.2.
  */
 function yarnShares(n: number, base: number, { betaFast, betaSlow, originalContext }: Yarn) {

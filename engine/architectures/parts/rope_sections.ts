@@ -2,10 +2,13 @@ import { quote } from "../../gguf/errors.ts";
 import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { RopeConfig } from "../checkpoint.ts";
 
-/** Returns how many rotated pairs take their position from time, height, width and none of them. In text these are equal. */
+/**
+ * Returns how many rotated pairs take their position from time, height, width and none of them. For text, time, height
+ * and width are equal.
+ */
 export function readSections({ fields, rotated }: RopeConfig): number[] {
   const pairs = rotated / 2;
-  // Thirds, the first ones larger: 11, 11, 10 for Qwen3.5's 32.
+  // Three nearly equal sections, the first ones larger: 11, 11, 10 for Qwen3.5's 32 pairs.
   const thirds = [Math.ceil(pairs / 3), Math.ceil((pairs - 1) / 3), Math.floor(pairs / 3)];
   const sections: unknown = fields.get("mrope_section") ?? thirds;
   if (!isSections(sections, pairs)) {

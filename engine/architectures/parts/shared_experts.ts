@@ -9,18 +9,18 @@ import type { TensorName } from "../architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
 import { mixture, type MixtureOptions } from "./mixture.ts";
 
-/** Chosen experts and shared experts, which every row passes. */
+/** Chosen experts, and shared experts that process every row. */
 export interface SharedExperts extends ExpertHparams {
-  /** Width of all shared experts as one wide expert; 0 where there are none. */
+  /** Width of all shared experts together, as one wide expert; 0: none. */
   readonly shared: number;
-  /** Gate and up of the shared experts are one tensor, named like up. */
+  /** Whether gate and up of the shared experts are one tensor, named like up. */
   readonly sharedFused?: boolean;
 }
 
-/** Limit for the shared experts' width. */
+/** Maximum width of the shared experts together. */
 const MAX_SHARED_WIDTH = 1_048_576;
 
-/** Returns the shared experts' width together: the file's count times `each`. */
+/** Returns the width of the shared experts together: their count in the file times `each`. */
 export function countedWidth(keys: ArchitectureKeys, each: number): number {
   const name = "expert_shared_count";
   const count = keys.metadata.getCount(keys.name(name));
@@ -29,10 +29,7 @@ export function countedWidth(keys: ArchitectureKeys, each: number): number {
   return count * each;
 }
 
-/**
- * Returns the shared experts' width that the file states; where it only has their count, the count times
- * `each`.
- */
+/** Returns the shared experts' width in the file. If the file only has their count, returns the count times `each`. */
 export function statedWidth(keys: ArchitectureKeys, each: number): number {
   const length = "expert_shared_feed_forward_length";
   const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
@@ -49,7 +46,7 @@ export function readWeighed(keys: ArchitectureKeys): Pick<RouteOptions, "divided
   };
 }
 
-/** Returns the tensor that biases a layer's choice of experts; undefined where the file has none. */
+/** Returns the tensor that biases a layer's choice of experts; undefined if the file has none. */
 export function biasOfChoice(b: PlanBuilder, name: TensorName): string | undefined {
   return [name("exp_probs_b.bias"), name("exp_probs_b")].find((bias) => b.file.tensors.has(bias));
 }

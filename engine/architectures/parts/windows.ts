@@ -5,13 +5,13 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { GroupedHeads } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 
-/** Layers per period. The last layer of a period has no window. */
+/** Layers per period of the window pattern. The last layer of a period has no window. */
 const PERIOD = 4;
 
-/** Window and rotary table of a layer's heads. */
+/** Attention window and rotary table of a layer's heads. */
 export type LayerAttention = Pick<GroupedHeads, "table" | "window">;
 
-/** Returns the file's keys. Throws GgufError where it has no window. */
+/** Returns the file's keys. Throws GgufError if the file has no window size. */
 export function windowed({ file }: PlanBuilder): ArchitectureKeys {
   const keys = ArchitectureKeys.of(file.metadata);
   if (keys.window() === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
@@ -19,8 +19,7 @@ export function windowed({ file }: PlanBuilder): ArchitectureKeys {
 }
 
 /**
- * Returns the window of each layer in tokens, the row itself included; 0 is none. `pattern` applies where the
- * file has no array.
+ * Returns each layer's window in tokens, including the row itself; 0: none. `pattern` applies if the file has no array.
  */
 export function readWindows(
   keys: ArchitectureKeys,
@@ -37,8 +36,8 @@ export function readWindows(
 }
 
 /**
- * Returns each layer's window and table, where layers with a window do not use YaRN. The key `magnitude` is
- * the checkpoint's `attention_factor`: the whole factor on cosine and sine, YaRN's included.
+ * Returns each layer's window and table; layers with a window do not use YaRN. The key `magnitude` is the checkpoint's
+ * `attention_factor`: the whole factor on cosine and sine, including YaRN's.
  */
 export function windowedLayers(b: PlanBuilder, h: Hparams, rope: Rope, magnitude: string): LayerAttention[] {
   const keys = ArchitectureKeys.of(b.file.metadata);

@@ -26,7 +26,7 @@ export interface CpuOptions {
   readonly isa?: string;
 }
 
-/** The memory of messages up to this many bytes is reused. */
+/** Maximum bytes of a message buffer to keep for reuse. */
 const MOST_KEPT = 32 * 2 ** 20;
 /** Maximum bytes of an error message. */
 const MESSAGE_BYTES = 4096;
@@ -41,22 +41,22 @@ export class CpuBackend implements Backend {
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
   #output = new Uint8Array(1 << 16);
-  /** Memory that is reused for cache parts to copy in: allocating it each time would cost more than the copy. */
+  /** Reused memory for cache parts to copy in: allocating it each time would cost more than the copy. */
   #message = new Uint8Array(0);
-  /** Words of the mask that is handed to the step, and the buffer for the answer. */
+  /** Words of the grammar mask for the step, and the buffer for its answer. */
   readonly #mask = new WordWriter();
   readonly #answer = new Uint8Array(MESSAGE_BYTES);
-  /** Floats of a pooled row. */
+  /** Number of floats in a pooled row. */
   #pooled = 0;
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
-  /** Number of the current or next step. */
+  /** Sequential number of the current or next step. */
   #step = 0;
 
   /**
-   * Throws LibraryNotFound without native kernels, and KernelError if the CPU lacks the instruction set or threads
-   * cannot start.
+   * Opens the native kernels. Throws LibraryNotFound without them, and KernelError if the CPU lacks the instruction set
+   * or threads cannot start.
    */
   constructor(options: CpuOptions = {}) {
     const threads = options.threads ?? view(this.#library.call("compy_cores", 0n)).getUint32(0, true);
@@ -90,8 +90,7 @@ export class CpuBackend implements Backend {
   }
 
   /**
-   * Returns the SHA-256 of the kernels, because another build may round differently. Computed once, since the library
-   * is opened once.
+   * Returns the SHA-256 of the kernels, because another build may round differently. It is computed once per process.
    */
   async kernelsDigest(): Promise<string> {
     return CpuBackend.#digest ??= await digestOf(this.#library.path);
@@ -200,7 +199,7 @@ export class CpuBackend implements Backend {
     this.#library.call("compy_stop", this.#handle);
   }
 
-  /** Announces a step with `masks` masks to come. Returns its number. */
+  /** Announces a step that waits for `masks` grammar masks. Returns the step's number. */
   #prepare(masks: number): number {
     const words = Math.ceil(this.#vocabSize / 32);
     const input = new WordWriter(12).u32(this.#step, masks, words).bytes();
@@ -208,7 +207,7 @@ export class CpuBackend implements Backend {
     return this.#step;
   }
 
-  /** Hands a mask to the waiting step. Does nothing if the step has ended. */
+  /** Hands a grammar mask to the waiting step. Does nothing if the step has ended. */
   #giveMask(step: number, index: number, mask: Uint32Array): void {
     if (step !== this.#step) return;
     const input = this.#mask.clear().u32(step, index).i32s(mask).bytes();
@@ -224,7 +223,7 @@ export class CpuBackend implements Backend {
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
-  /** Measures the machine's limits. Takes some seconds and, meanwhile, half a gigabyte of memory. */
+  /** Measures the machine's limits. Takes some seconds and half a gigabyte of temporary memory. */
   async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter().u32(this.info.threads).bytes();
     const figures = view(await this.#library.callAsync("compy_limits", this.#handle, input));

@@ -8,12 +8,12 @@ import {
   type StepOutput,
 } from "../backend.ts";
 
-/** Encodes a missing slot, and marks a draft in place of the number of pooled rows. */
+/** Code for a missing slot. In place of the number of pooled rows it marks a draft. */
 const NONE = 0xffffffff;
 
 /**
- * Returns a step in the words that rust-kernels/src/step.rs reads. Masks follow while it runs, numbered from 1 in the
- * order of the requests.
+ * Returns a step in the words that rust-kernels/src/step.rs reads. Grammar masks follow while the step runs, numbered
+ * from 1 in the order of the requests.
  */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
   const { pools = [], drafts, given = [] } = input;
@@ -54,12 +54,12 @@ function positionOf(row: number, { sequences }: StepInput): number {
   return cached + row - start;
 }
 
-/** Words at the start of an answer: count, log-sum-exp, standard deviation. */
+/** Number of words at the start of an answer: count, log-sum-exp, standard deviation. */
 const HEAD_WORDS = 3;
-/** Words of a drawn token: its id, logit and raw logit. */
+/** Number of words of a drawn token: its id, logit and raw logit. */
 const DRAWN_WORDS = 3;
 
-/** Returns the words of one answer: its start, ids, logits, raw logits, probed logits and the drawn token. */
+/** Returns the number of words of one answer: its start, ids, logits, raw logits, probed logits and the drawn token. */
 function answerWords(r: LogitsRequest): number {
   return HEAD_WORDS + 3 * r.candidates + r.probe.length + (r.draw ? DRAWN_WORDS : 0);
 }
@@ -95,7 +95,7 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, 
   return { rows, pooled: input.pools?.map(() => floats.subarray(at, at += pooled)) };
 }
 
-/** Returns the candidates with the drawn token, which is added if it is not among them. */
+/** Returns the candidates with the drawn token, and adds the token if it is not among them. */
 function withDrawn(row: Candidates, token: number, logit: number, rawLogit: number): Candidates {
   const drawn = row.ids.indexOf(token);
   if (drawn >= 0) return { ...row, drawn };
@@ -108,7 +108,7 @@ function withDrawn(row: Candidates, token: number, logit: number, rawLogit: numb
   };
 }
 
-/** Returns the words that name cache parts to copy, for rust-kernels/src/cache.rs. */
+/** Returns the words that name cache parts to copy, as rust-kernels/src/cache.rs reads them. */
 export function partWords({ blocks, slots }: CacheParts): WordWriter {
   const words = new WordWriter().u32(blocks.length, slots.length);
   for (const { group, block } of blocks) words.u32(group, block);

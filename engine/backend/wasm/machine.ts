@@ -19,12 +19,12 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-/** When a memory of at least this many bytes is released, garbage is collected at once. */
+/** Bytes of released memory from which garbage is collected at once. */
 const WORTH_COLLECTING = 256 * 2 ** 20;
 
 /**
- * Runs the kernels in a separate memory with workers: one executes calls in order, and each further thread has its own.
- * No method blocks.
+ * Runs the WebAssembly kernels in a separate memory with workers: one executes calls in order, and each further thread
+ * has its own. No method blocks.
  */
 export class Machine {
   readonly #workers: Port[] = [];
@@ -32,12 +32,12 @@ export class Machine {
   #running = 0;
   readonly #pending = new Map<number, Pending>();
   #requests = 0;
-  /** The error of all further calls, once the machine has ended. */
+  /** The error that all further calls throw, once the machine has ended. */
   #ended: WasmError | undefined;
 
   private constructor(
     readonly threads: number,
-    /** The workers' memory until they have ended; undefined if it is not shared with this thread. */
+    /** The workers' memory, kept until they have ended; undefined if this thread cannot share it. */
     private memory: WebAssembly.Memory | undefined,
   ) {}
 
@@ -82,7 +82,7 @@ export class Machine {
     else pending?.reject(new WasmError(reply.refusal));
   }
 
-  /** Ends all calls and workers, because the others would wait for a failed one. */
+  /** Ends all calls and workers, because the other workers would wait for a failed one. Returns the error. */
   #end(reason: string): WasmError {
     for (const { terminate } of this.#workers.splice(0)) terminate();
     this.#giveBack();
@@ -94,7 +94,7 @@ export class Machine {
     if (--this.#running === 0) this.#giveBack();
   }
 
-  /** Releases the memory, once no worker uses it. */
+  /** Releases the memory when no worker uses it. */
   #giveBack(): void {
     const bytes = this.memory?.buffer.byteLength ?? 0;
     this.memory = undefined;
@@ -108,10 +108,7 @@ export class Machine {
     return error;
   }
 
-  /**
-   * Makes calls one after the other, and returns their outputs. Throws WasmError with the message of the first that
-   * fails.
-   */
+  /** Makes calls in order and returns their outputs. Throws WasmError with the message of the first failing call. */
   calls(calls: readonly Call[], room = 0): Promise<readonly Uint8Array<ArrayBuffer>[]> {
     return new Promise((resolve, reject) => {
       if (this.#ended) return reject(this.#ended);
@@ -121,7 +118,7 @@ export class Machine {
     });
   }
 
-  /** Makes one call and returns its output. */
+  /** Makes one kernel call and returns its output. */
   async call(name: string, handle: bigint, input: Uint8Array = new Uint8Array(0), room = 0) {
     return (await this.calls([{ name, handle, input }], room))[0];
   }

@@ -1,22 +1,22 @@
 import { wasmModule } from "../../../package.ts";
 
-/* The kernels as WebAssembly, and what the place where they are to run has for them. */
+/* The kernels as a WebAssembly module, and the features of the runtime for it. */
 
 /** Memory sizes in pages of 64 KiB: the initial size, then maximum sizes to try in order, from 4 GiB down. */
 export const MEMORY_PAGES = [64, 65_536, 49_152, 32_768, 16_384, 8_192] as const;
 
-/** Bytes of the 4 GiB that a model may use. The rest is for stacks, messages and the kernels' own data. */
+/** Bytes of the 4 GiB address space that a model may use. The rest holds stacks, messages and the kernels' own data. */
 export const MOST_BYTES = 65_535 * 65_536 - 64 * 2 ** 20;
 
 let bytes: Promise<Uint8Array<ArrayBuffer>> | undefined;
 let compiled: Promise<WebAssembly.Module> | undefined;
 
-/** Returns the module's bytes. Throws if they cannot be read. */
+/** Returns the bytes of the WebAssembly module. Throws if they cannot be read. */
 export function moduleBytes(): Promise<Uint8Array<ArrayBuffer>> {
   return bytes ??= read(wasmModule());
 }
 
-/** Returns the module, which is compiled once per process. Throws if the runtime lacks an instruction. */
+/** Returns the WebAssembly module, compiled once per process. Throws if the runtime lacks an instruction. */
 export function kernelModule(): Promise<WebAssembly.Module> {
   return compiled ??= moduleBytes().then((bytes) => WebAssembly.compile(bytes));
 }

@@ -27,7 +27,7 @@ export interface WasmOptions {
 
 /** Bytes of a tensor to read and pack at a time. */
 const PIECE = 4 * 2 ** 20;
-/** The rows of a piece are a multiple of this, so that it consists of whole panels. */
+/** Unit of the rows in a piece, so that a piece consists of whole panels. */
 const PANEL_ROWS = 8;
 
 /** Runs plans on the Rust kernels as WebAssembly, in workers. */
@@ -37,20 +37,20 @@ export class WasmBackend implements Backend {
   readonly wholeRows: number;
   readonly #machine: Machine;
   readonly #handle: bigint;
-  /** Address of the byte that stops a step. */
+  /** Address of the byte whose value 1 stops the running step. */
   readonly #stopFlag: number;
   readonly #packed = new Map<PlanTensor, number>();
   readonly #words = new WordWriter(1 << 16);
-  /** Floats of a pooled row. */
+  /** Number of floats in a pooled row. */
   #pooled = 0;
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
-  /** Number of the next step with masks. */
+  /** Sequential number of the next step with masks. */
   #step = 0;
   /** Whether the current step was asked to stop. */
   #stopping = false;
-  /** Ends the wait for masks. */
+  /** Ends the current wait for masks. */
   #stopped: (() => void) | undefined;
 
   private constructor(
@@ -66,7 +66,7 @@ export class WasmBackend implements Backend {
     this.wholeRows = wholeRows;
   }
 
-  /** Opens the kernels. Throws WasmError if workers cannot start. */
+  /** Opens the WebAssembly kernels. Throws WasmError if workers cannot start. */
   static async open({ threads = navigator.hardwareConcurrency }: WasmOptions = {}): Promise<WasmBackend> {
     const machine = await Machine.start(threads);
     try {
@@ -102,7 +102,7 @@ export class WasmBackend implements Backend {
     return tensors.map((t) => this.tensorBytes(t));
   }
 
-  /** Returns the packed bytes of one tensor, after `packedBytes` was called for it or it was loaded. */
+  /** Returns the packed bytes of one tensor. It must be loaded, or passed to `packedBytes`, first. */
   tensorBytes(t: PlanTensor): number {
     return this.#packed.get(t) ?? 0;
   }
@@ -186,7 +186,7 @@ export class WasmBackend implements Backend {
 
   /**
    * Waits for all masks of the step. A step in a worker never waits, because its memory may not be shared. Throws
-   * StepStopped if a stop comes first.
+   * StepStopped if `requestStop` is called first.
    */
   async #masks(input: StepInput): Promise<Uint32Array[]> {
     const masks = input.logits.flatMap(({ mask }) => mask ?? []);
@@ -229,7 +229,7 @@ export class WasmBackend implements Backend {
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
-  /** Measures the machine's limits. Takes some seconds and, meanwhile, half a gigabyte of memory. */
+  /** Measures the machine's limits. Takes some seconds and half a gigabyte of temporary memory. */
   async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter(4).u32(this.info.threads).bytes();
     const figures = view(await this.#machine.call("compy_limits", this.#handle, input));

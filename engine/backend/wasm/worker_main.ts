@@ -7,9 +7,9 @@ export interface Start {
   readonly memory?: WebAssembly.Memory;
   /** Sizes of the memory that the worker creates; see MEMORY_PAGES. */
   readonly pages: readonly number[];
-  /** Addresses for a helper thread; absent in the worker that takes calls. */
+  /** Stack and variables of a helper thread; undefined in the worker that takes calls. */
   readonly thread?: Thread;
-  /** Number of threads in addition to the worker's own. */
+  /** Number of helper threads, without the worker's own. */
   readonly helpers: number;
 }
 
@@ -26,14 +26,14 @@ export interface Call {
   readonly input: Uint8Array;
 }
 
-/** Calls to make in order, up to the first that fails. `room`: maximum bytes of the last call's output. */
+/** Kernel calls to make in order, up to the first that fails. `room`: maximum bytes of the last call's output. */
 export interface Request {
   readonly id: number;
   readonly calls: readonly Call[];
   readonly room: number;
 }
 
-/** The last message to the worker that takes calls: all workers must end. */
+/** The last message to the worker that takes calls: it tells all workers to end. */
 export interface End {
   readonly end: true;
 }
@@ -43,20 +43,20 @@ export type Reply =
   | { readonly ready: readonly Thread[] }
   /** The output of each call of a request. */
   | { readonly id: number; readonly outputs: readonly Uint8Array<ArrayBuffer>[] }
-  /** The kernels' own message. */
+  /** The kernels' own error message. */
   | { readonly id: number; readonly refusal: string }
   /** The worker has ended. */
   | { readonly ended: true }
   /** The module instance is broken. */
   | { readonly failure: string };
 
-/** A port to the machine in any runtime. */
+/** A worker's port to the machine, in any runtime. */
 interface Port {
   send(reply: Reply): void;
   receive(take: (message: Start | Request | End) => void): void;
 }
 
-/** The module's exports. */
+/** Exports of the WebAssembly module. */
 interface Kernels {
   readonly compy_init: () => void;
   readonly compy_threads: () => void;
@@ -70,13 +70,13 @@ interface Kernels {
 }
 
 /**
- * A worker's whole program. It is sent as text, so that a bundle needs no separate file for it. So it must not refer to
- * anything outside this function.
+ * A worker's whole program. It is sent as text, so that a bundle needs no separate file; it must not refer to anything
+ * outside this function.
  */
 // deno-lint-ignore compy/function-length -- a program that travels as the text of one function
 export function workerMain(): void {
   const STACK = 2 ** 20;
-  /** Default bytes of an output, and maximum bytes of an error message. */
+  /** Default bytes of a call's output, and maximum bytes of an error message. */
   const ANSWER = 4096;
 
   // deno-lint-ignore no-explicit-any -- a worker's globals differ from runtime to runtime
@@ -123,7 +123,7 @@ export function workerMain(): void {
   async function start(message: Start): Promise<void> {
     memory = message.memory ?? makeMemory(message.pages);
     const host = {
-      // Workers have different time origins.
+      // Adds the time origin, because workers have different origins.
       now: () => performance.timeOrigin + performance.now(),
       panicked: (at: number, length: number) => panic = text(at, length),
     };

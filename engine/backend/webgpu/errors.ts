@@ -1,6 +1,6 @@
 import { WordedError } from "../../api/errors.ts";
 
-/** The GPU cannot be used as asked. The message says why and what to do. */
+/** The GPU cannot run the model with the requested options. The message says why and what to do. */
 export class GpuError extends WordedError {
   override name = "GpuError";
 }
@@ -10,7 +10,7 @@ export function unsupportedOnGpu(reason: string): GpuError {
   return new GpuError([`${reason}; use `, { backend: "cpu" }]);
 }
 
-/** Returns the error for a model that has something which the GPU lacks. */
+/** Returns the error for a model with a feature that the GPU backend lacks. */
 export function cannotRun(reason: string): GpuError {
   return unsupportedOnGpu(`Cannot run this model on the GPU: ${reason}`);
 }

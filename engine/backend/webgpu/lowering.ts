@@ -7,7 +7,7 @@ import { gpuKindOf } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 import { ProgramBuilder } from "./program_builder.ts";
 
-/** Lowers a plan to a program. Throws for a plan that the GPU has no kernels for. */
+/** Lowers a plan to a GPU program. Throws if the GPU has no kernel for an op. */
 export function lower(plan: Plan): Program {
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw unsupportedOnGpu("Cannot run mixtures of experts on the GPU yet");
@@ -28,7 +28,7 @@ export function lower(plan: Plan): Program {
   return builder.program;
 }
 
-/** Drops the pooling ops of a model that also gives candidates. */
+/** Removes the pooling ops of a model that also computes logits. */
 function withoutPooling(plan: Plan): Plan {
   const candidates = plan.ops.some(({ op }) => op === "candidates");
   return candidates ? { ...plan, ops: plan.ops.filter((op) => !isPooling(plan, op)) } : plan;

@@ -23,32 +23,32 @@ export interface GpuMatrix {
   readonly tensors: readonly TensorId[];
   readonly paired: boolean;
   readonly columns: number;
-  /** Rows of y. For a gate and up pair: the rows of the gate. */
+  /** Number of rows of y; for a gate and up pair, rows of the gate. */
   readonly rows: number;
 }
 
-/** Vectors of f32, concatenated. `undefined` stands for zeros. */
+/** Concatenated f32 vectors; `undefined` stands for zeros. */
 export interface GpuVector {
   readonly parts: readonly { readonly tensor?: TensorId; readonly length: number }[];
 }
 
 export type RowKind = "step" | "logits";
-/** What a dispatch iterates over: rows, their sequences, or the spans that attention makes of them. */
+/** The items of a dispatch: rows, sequences, or the spans into which attention groups rows. */
 export type DispatchKind = RowKind | "sequences" | "singles" | "tiles";
 
-/** Rows of f32, `stride` floats apart. */
+/** A buffer with rows of f32, `stride` floats apart. */
 export interface GpuBufferShape {
   readonly rows: RowKind;
   readonly stride: number;
 }
 
-/** Columns of a buffer from `offset` on. */
+/** The columns of a buffer from `offset` on. */
 export interface Slice {
   readonly buffer: number;
   readonly offset: number;
 }
 
-/** What all GPU ops have in common. */
+/** Properties that all GPU ops have in common. */
 export interface LoweredOp {
   readonly op: string;
   readonly rows: DispatchKind;

@@ -12,7 +12,7 @@ import type {
   VectorId,
 } from "./program.ts";
 
-/** Rows are padded to a multiple of so many floats: vector loads never straddle rows. */
+/** Unit in floats to which rows are padded, so that vector loads never cross rows. */
 const ROUND = 64;
 
 /** Builds a program. The ops (`ops/*.ts`) add themselves to it. */
@@ -22,14 +22,14 @@ export class ProgramBuilder {
   readonly #vectors: GpuVector[] = [];
   readonly #vectorIds = new Map<string, VectorId>();
   readonly #buffers: GpuBufferShape[] = [];
-  /** Buffers that no later op reads, by shape. */
+  /** Buffers for reuse, by shape: no later op reads them. */
   readonly #free = new Map<string, number[]>();
-  /** Where the plan's buffers are. Forms of one value share a place. */
+  /** Place of each plan buffer on the GPU. The forms of a value share a place. */
   readonly #slices = new Map<BufferId, Slice>();
-  /** The last op that uses each of the plan's buffers in any form. */
+  /** The last op that uses each plan buffer in any form. */
   readonly #lastUse: number[];
   readonly #ops: LoweredOp[] = [];
-  /** Ops that a later op includes, by the plan's buffer. */
+  /** Ops that a later op includes, by the plan buffer they write. */
   readonly #deferred = new Map<BufferId, PlanOp>();
   #layer: number | undefined;
 
@@ -55,7 +55,7 @@ export class ProgramBuilder {
     this.#ops.push({ ...op, layer: this.#layer });
   }
 
-  /** Leaves an op on a buffer to a later op, which gets it from `deferred`. */
+  /** Defers an op on a buffer to a later op, which gets it from `deferred`. */
   defer(buffer: BufferId, op: PlanOp): void {
     this.#deferred.set(buffer, op);
   }
@@ -68,22 +68,22 @@ export class ProgramBuilder {
     return op?.op === name ? op as Extract<PlanOp, { op: Name }> : undefined;
   }
 
-  /** Returns the place of a buffer of the plan. */
+  /** Returns the place of a plan buffer. */
   slice(id: BufferId): Slice {
     return this.#slices.get(id)!;
   }
 
-  /** Returns the place of a value, whatever its form. */
+  /** Returns the place of a value in any of its forms. */
   sliceOf(forms: Forms): Slice {
     return this.slice(formsOf(forms).find((id) => this.#slices.has(id))!);
   }
 
-  /** Declares that a buffer of the plan is another form of an existing one. */
+  /** Declares that a plan buffer is another form of an existing one. */
   alias(id: BufferId, of: BufferId): void {
     this.#slices.set(id, this.slice(of));
   }
 
-  /** Returns the row kind of a buffer of the plan. */
+  /** Returns the row kind of a plan buffer. */
   rowsOf(id: BufferId): RowKind {
     const { rows } = this.plan.buffers[id];
     if (rows === "step" || rows === "logits") return rows;
@@ -141,7 +141,7 @@ export class ProgramBuilder {
     return this.#vectors.length - 1;
   }
 
-  /** Frees the buffers that this op reads last. Quantized forms share the buffer of the float form. */
+  /** Frees the buffers that no op after this one reads. Quantized forms share the buffer of the float form. */
   #release(op: number): void {
     const alive = new Set<number>();
     for (const [id, slice] of this.#slices) if (this.#lastUse[id] > op) alive.add(slice.buffer);
@@ -153,7 +153,7 @@ export class ProgramBuilder {
   }
 }
 
-/** Returns the index of the last op that uses each of the plan's buffers. */
+/** Returns the index of the last op that uses each plan buffer. */
 function lastUses(plan: Plan): number[] {
   const last = plan.buffers.map(() => -1);
   for (const [i, op] of plan.ops.entries()) for (const { buffer } of buffersOf(op)) last[buffer] = i;

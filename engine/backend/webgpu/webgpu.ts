@@ -40,16 +40,16 @@ import { readTunings } from "./tuning/tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights/weights.ts";
 
 export interface WebGpuOptions {
-  /** How matrix products are computed; f32 by default. */
+  /** Arithmetic of matrix products; f32 by default. */
   readonly arithmetic?: Arithmetic;
-  /** Called for a problem that does not stop the backend. */
+  /** Receives the message of a problem that does not stop the backend. */
   readonly warn?: (message: string) => void;
 }
 
 /** Timed passes of a step: enough for one of each kernel of the largest models. */
 const TIMED_PASSES = 64;
 
-/** The result of `compile`. */
+/** The buffers and dispatches of a compiled plan. */
 interface Compiled {
   readonly options: CompileOptions;
   readonly buffers: StepBuffers;
@@ -58,7 +58,7 @@ interface Compiled {
   readonly vocabSize: number;
 }
 
-/** Runs plans on a GPU through WebGPU. A step is as few submits as keep each of them short. */
+/** Runs plans on a GPU through WebGPU. It cuts a step into the fewest submits that are each short. */
 export class WebGpuBackend implements Backend {
   readonly info: BackendInfo;
   readonly abilities: Abilities = { draws: this, pools: false };
@@ -68,24 +68,24 @@ export class WebGpuBackend implements Backend {
   readonly #recorder: Recorder;
   readonly #readBack: ReadBack;
   readonly #submits: Submits;
-  /** Times kernels in steps of several submits, where the device has a clock. */
+  /** Times kernels in steps of several submits, if the device supports timestamps. */
   #clock: PassClock | undefined;
   #program: Program | undefined;
   #weights: Weights | undefined;
   #compiled: Compiled | undefined;
   /** The longest context of the last step. */
   #context = 0;
-  /** Unset until a prefill step has been measured again. */
+  /** Rows for a prefill step; undefined until a prefill step was measured again. */
   #stepRows: number | undefined;
   #stopped = false;
   /** Wakes a step that waits for a mask. */
   #onStop = () => {};
   #closed = false;
-  /** The error of all further calls, after a failure other than a lost device. */
+  /** The error that all further calls throw, after a failure other than a lost device. */
   #failure: GpuError | undefined;
   readonly #lost = Promise.withResolvers<DeviceLost>();
 
-  /** Takes ownership of the device. Throws GpuError where it lacks what the arithmetic needs. */
+  /** Takes ownership of the device. Throws GpuError if it lacks what the arithmetic needs. */
   constructor(
     private readonly gpu: Gpu,
     options: WebGpuOptions = {},
@@ -116,8 +116,7 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Opens the best adapter with its stored tunings. Throws GpuError where there is none or it lacks what is
-   * asked.
+   * Opens the best adapter with its stored tunings. Throws GpuError if there is none or it lacks a requested feature.
    */
   static async open(options: WebGpuOptions = {}): Promise<WebGpuBackend> {
     const gpu = await openGpu();
@@ -133,7 +132,7 @@ export class WebGpuBackend implements Backend {
     return this.#memory.bytes;
   }
 
-  /** Returns the bytes of a matrix as kernels read it; 0 for a vector. */
+  /** Returns the bytes of a matrix on the GPU; 0 for a vector. */
   tensorBytes(t: PlanTensor): number {
     return t.kind === "vector"
       ? 0
@@ -141,8 +140,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Measures the speed of copies within the GPU's memory, reads and writes both counted. Arithmetic is not
-   * measured, so it is not a limit.
+   * Measures the speed of copies within the GPU's memory, reads and writes both counted. Arithmetic speed is not
+   * measured.
    */
   async measureLimits(): Promise<MachineLimits> {
     this.#check();
@@ -191,8 +190,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Runs steps whose tokens stay on the GPU: each drawn token is the next step's row. Stopping discards all
-   * of them.
+   * Runs steps whose tokens stay on the GPU: each drawn token is the next step's row. A stop discards all of these
+   * steps.
    */
   async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
     this.#check();
@@ -220,8 +219,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Rows with which a prefill step takes about a second by past measurements: whole tiles, at most 512. Every
-   * chunking of a prompt gives the same bits.
+   * Number of rows with which a prefill step takes about a second by past measurements: whole tiles, at most 512. The
+   * bits of a result do not depend on it.
    */
   get stepRows(): number {
     const { options: { maxRows }, buffers: { layout: { tileRows } }, model } = this.#compiled!;
@@ -247,8 +246,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Runs a step twice, the second time with a timestamp before and after each dispatch. Throws GpuError where
-   * the GPU has none.
+   * Runs a step twice, the second time with timestamps around each dispatch. Throws GpuError if the GPU has no
+   * timestamps.
    */
   async profile(input: StepInput): Promise<StepProfile> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
@@ -267,8 +266,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Runs a step cut as `step` would cut it, without reading its answer, and returns the time of each submit.
-   * Throws GpuError where the GPU has no clock.
+   * Runs a step, cut as in `step`, without reading its answer. Returns the time of each submit. Throws GpuError if the
+   * GPU has no timestamps.
    */
   async submitTimes(input: StepInput): Promise<SubmitTime[]> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot time submits: ${this.info.isa} has no timestamps`);
@@ -281,7 +280,7 @@ export class WebGpuBackend implements Backend {
     const { model, answers } = this.#compiled!;
     const submits = cutStep([...model, ...answers.choosing(data)], size, this.#submits.costs);
     const { device, loss } = this.gpu;
-    // Enough for one pass per piece.
+    // Number of timestamps for one pass per piece.
     const passes = submits.reduce((sum, pieces) => sum + pieces.length, 0);
     const clock = await PassClock.make(device, loss, this.#memory, passes);
     try {
@@ -304,7 +303,7 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Submits steps as soon as each is recorded, then waits for all answers. Stopping ends it between submits.
+   * Submits steps as soon as each is recorded, then waits for all answers. `requestStop` ends the run between submits.
    */
   async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
@@ -337,12 +336,12 @@ export class WebGpuBackend implements Backend {
     return read;
   }
 
-  /** Chooses what to time in a step. A step of one submit is not timed: its kernels are never cut. */
+  /** Selects the passes to time in a step. A step of one submit is not timed, because its kernels are never cut. */
   #timesOf(submits: readonly (readonly Piece[])[]): StepTimes | undefined {
     return this.#clock && submits.length > 1 ? new StepTimes(this.#clock, this.#submits.costs) : undefined;
   }
 
-  /** Records a copy of the timestamps to offset `at` of the answers. */
+  /** Records a copy of the timestamps to offset `at` of the read-back buffer. */
   #copyTimes(encoder: GPUCommandEncoder, times: StepTimes | undefined, at: number): void {
     if (!times || times.clock.bytes === 0) return;
     times.clock.resolve(encoder);
@@ -356,10 +355,7 @@ export class WebGpuBackend implements Backend {
     return new Uint32Array(0);
   }
 
-  /**
-   * Returns the error to report for a failed step. A lost device is reported some time after the call that it
-   * made fail.
-   */
+  /** Returns the error to report for a failed step. The device reports its loss some time after the call that fails. */
   async #explain(error: unknown): Promise<unknown> {
     if (error instanceof RangeError || error instanceof GpuError || error instanceof DeviceLost) {
       return error;
@@ -375,10 +371,7 @@ export class WebGpuBackend implements Backend {
     await answers.upload(data);
   }
 
-  /**
-   * Writes masks as they arrive, while the GPU computes logits. Returns false where the step is to stop
-   * first.
-   */
+  /** Writes grammar masks as they arrive, while the GPU computes logits. Returns false if the step is to stop first. */
   async #uploadMasks(data: StepData): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<"stop">();
     this.#onStop = () => resolve("stop");
@@ -390,7 +383,7 @@ export class WebGpuBackend implements Backend {
     this.#failure ??= new GpuError(message);
   }
 
-  /** Throws where the device has failed. */
+  /** Throws if the device has failed. */
   #check(): void {
     const failure = this.gpu.loss.error ?? this.#failure;
     if (failure) throw failure;

@@ -3,17 +3,17 @@ import { isOwn, isPart } from "./store.ts";
 
 /** Contents of a prompt cache folder. */
 export interface CacheReport {
-  /** KV blocks and recurrent states, and their bytes. */
+  /** Number of stored KV blocks and recurrent states, and their bytes. */
   readonly parts: number;
   readonly bytes: number;
   /** Last use of the least and most recently used part, in milliseconds since 1970. */
   readonly oldest: number | undefined;
   readonly newest: number | undefined;
-  /** Whether a process is writing to it. */
+  /** Whether a process is writing to the cache folder. */
   readonly inUse: boolean;
 }
 
-/** Returns the contents of a prompt cache folder. Changes nothing. Throws where the folder cannot be read. */
+/** Returns the contents of a prompt cache folder without changing it. Throws if the folder cannot be read. */
 export async function reportCache(path: string): Promise<CacheReport> {
   const folder = new DiskFolder(path);
   const files = await folder.list();
@@ -22,9 +22,7 @@ export async function reportCache(path: string): Promise<CacheReport> {
   return report(files, inUse);
 }
 
-/**
- * Removes all prompts from a folder, and the folder if nothing else is in it. Throws where a process uses it.
- */
+/** Removes all prompts from a folder, and the folder if it is empty then. Throws if a process uses it. */
 export async function wipeCache(path: string): Promise<CacheReport> {
   const folder = new DiskFolder(path);
   const files = await folder.list();

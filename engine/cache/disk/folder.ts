@@ -2,11 +2,11 @@ import type { FileHandle } from "node:fs/promises";
 import { join } from "@std/path";
 import { thisRuntime } from "../../../ffi/runtime.ts";
 
-/** A file in the folder. */
+/** A file in the prompt cache folder. */
 export interface Listed {
   readonly name: string;
   readonly bytes: number;
-  /** Last use, in milliseconds since 1970. */
+  /** Time of the last use, in milliseconds since 1970. */
   readonly usedAt: number;
 }
 
@@ -18,21 +18,21 @@ export interface Folder {
   /** Creates the folder if it is missing, accessible to its owner only. */
   make(): Promise<void>;
   list(): Promise<Listed[]>;
-  /** Returns the file's contents; undefined where its size is not `bytes`. Throws ENOENT where it is missing. */
+  /** Returns a file's contents; undefined if its size is not `bytes`. Throws ENOENT if it is missing. */
   read(name: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
   /** Writes a whole file, accessible to its owner only. */
   write(name: string, pieces: readonly Uint8Array[]): Promise<void>;
   /** Renames a file. Replaces an existing file of the new name. */
   rename(from: string, to: string): Promise<void>;
-  /** Removes a file. Does nothing where it is missing. */
+  /** Removes a file. Does nothing if it is missing. */
   remove(name: string): Promise<void>;
-  /** Sets a file's last use. */
+  /** Sets the time of a file's last use. */
   touch(name: string, at: number): Promise<void>;
-  /** Makes files and the folder's entries durable. */
+  /** Makes the named files and the folder's entries durable. */
   sync(names: readonly string[]): Promise<void>;
   /**
-   * Takes the lock, or keeps it if it is held already, until `unlock` or the end of the process. Returns false if
-   * another process holds it.
+   * Takes the folder's lock, or keeps it, until `unlock` or the end of the process. Returns false if another process
+   * holds it.
    */
   lock(): Promise<boolean>;
   unlock(): void;
@@ -40,10 +40,10 @@ export interface Folder {
 
 /** The file whose lock marks the writing process. Other locks may be in the same folder. */
 export const LOCK = "prompts.lock";
-/** Maximum files open at once. */
+/** Maximum files that are open at once. */
 const AT_ONCE = 8;
 
-/** A folder on disk. */
+/** A prompt cache folder on disk. */
 export class DiskFolder implements Folder {
   // node:fs is not imported, because browsers load this file too and have no such module.
   readonly #fs = process.getBuiltinModule("node:fs");
@@ -75,7 +75,7 @@ export class DiskFolder implements Folder {
     const content = new Uint8Array(bytes);
     for (let done = 0; done < bytes;) {
       const { bytesRead } = await file.read(content, done);
-      if (bytesRead === 0) return undefined; // truncated meanwhile
+      if (bytesRead === 0) return undefined; // the file was truncated meanwhile
       done += bytesRead;
     }
     return content;
@@ -132,7 +132,7 @@ export function isMissing(error: unknown): boolean {
   return (error as { code?: unknown }).code === "ENOENT";
 }
 
-/** Runs the action for each item, a few at a time. Throws the first failure. */
+/** Runs the action for each item, at most AT_ONCE at a time. Throws the first failure. */
 async function inTurns<T>(items: readonly T[], action: (item: T) => Promise<void>): Promise<void> {
   const rest = items.values();
   const work = async () => {

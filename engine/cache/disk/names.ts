@@ -1,6 +1,6 @@
 import type { PartKind, PromptNames } from "./types.ts";
 
-/** Everything that the bytes of a KV cache depend on, except the tokens. */
+/** Everything that determines the bytes of a KV cache, except the tokens. */
 export interface CacheIdentity {
   /** Fingerprint of the model's weights. */
   readonly weights: string;
@@ -11,10 +11,10 @@ export interface CacheIdentity {
   readonly isa: string;
 }
 
-/** Not imported: this file also runs in browsers, which lack the module. */
+/** node:crypto is not imported: browsers load this file too and lack the module. */
 const nodeCrypto = () => process.getBuiltinModule("node:crypto");
 
-/** Increase it when the contents under a name change. */
+/** Version of the stored contents. Increase it when the contents under a name change. */
 const VERSION = 1;
 
 /**

@@ -2,24 +2,24 @@ import { resolve } from "@std/path";
 import { DiskFolder } from "./folder.ts";
 import { FolderStore, type StoreOptions } from "./store.ts";
 
-/** A folder's store, shared by several users in this process. */
+/** A prompt store that several models in this process share. */
 export interface OpenedStore {
   readonly store: FolderStore;
-  /** The last user's call closes the store. */
+  /** Releases the store. The last user's call closes it. */
   close(): Promise<void>;
 }
 
 interface Shared {
   readonly store: Promise<FolderStore>;
   users: number;
-  /** Promise that resolves when the store is closed. Undefined while the store has users. */
+  /** Promise that resolves when the store is closed; undefined while the store has users. */
   closed?: Promise<void>;
 }
 
-/** This process's stores by folder. Several models share one. */
+/** This process's open prompt stores, by folder. */
 const stores = new Map<string, Shared>();
 
-/** Opens the store in a folder, or shares the open one. Throws as FolderStore.open. */
+/** Opens the prompt store in a folder, or shares the open one. Throws as FolderStore.open. */
 export async function openStore(folder: string, options: StoreOptions): Promise<OpenedStore> {
   const path = resolve(folder);
   for (let closing = stores.get(path)?.closed; closing; closing = stores.get(path)?.closed) await closing;

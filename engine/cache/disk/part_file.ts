@@ -11,7 +11,7 @@ import { equals } from "@std/bytes/equals.js";
  */
 const MAGIC = new TextEncoder().encode("compyKV1");
 const CHECKED = 48;
-/** Bytes before the part. */
+/** Bytes of a part file's header. */
 export const HEAD_BYTES = CHECKED + 32;
 
 /** Returns the header of a part's file. */
@@ -36,7 +36,7 @@ export async function partOf(
   return equals(file.subarray(0, HEAD_BYTES), await headOf(name, part)) ? part : undefined;
 }
 
-/** Web Crypto computes digests on other threads. */
+/** Returns the header's SHA-256. Web Crypto computes it on another thread. */
 async function checksum(head: Uint8Array, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const both = new Uint8Array(CHECKED + 32);
   both.set(head.subarray(0, CHECKED));

@@ -4,18 +4,21 @@ import { HEAD_BYTES, headOf, partOf } from "./part_file.ts";
 import type { PromptStore } from "./types.ts";
 
 export interface StoreOptions {
-  /** Limit for the bytes of all parts. */
+  /** Maximum bytes of all stored parts. */
   readonly limit: number;
-  /** Parts used this recently are never evicted. A new part that does not fit then is not written. */
+  /**
+   * Milliseconds after its last use in which a part is never evicted. A new part is not written if it does not fit
+   * then.
+   */
   readonly keepMs?: number;
   /** Receives messages for the operator, once per kind of problem. */
   readonly warn: (message: string) => void;
 }
 
 interface Entry {
-  /** Bytes on the file system. */
+  /** Bytes of the part's file on disk. */
   readonly bytes: number;
-  /** Last use, and the last use recorded in the file, in milliseconds since 1970. */
+  /** Time of the last use, and of the last use that the file records, in milliseconds since 1970. */
   usedAt: number;
   touchedAt: number;
 }
@@ -27,34 +30,36 @@ interface Write {
 }
 
 const PART = /^([0-9a-f]{64})\.kv$/;
-/** An unfinished part that a killed process left. */
+/** File name of an unfinished part that a killed process left. */
 const UNFINISHED = /^[0-9a-f]{64}\.tmp$/;
 const SECRET = "prompts.secret";
 const SECRET_BYTES = 32;
-/** Limit for the bytes that wait to be written. Beyond it, parts are not accepted. */
+/** Maximum bytes that wait to be written. Beyond it, the store accepts no parts. */
 const MOST_QUEUED = 128 * 2 ** 20;
-/** Pause after a failed write. */
+/** Milliseconds without writing after a failed write. */
 const QUIET_MS = 60_000;
 /** Limit for concurrent reads, each of which needs a file descriptor. */
 const MOST_READS = 16;
-/** How often the store tries the lock and rereads the names while another process writes. */
+/** Milliseconds between attempts to take the lock and reread the names while another process writes. */
 const LOOK_MS = 15_000;
-/** How often a file's last use is recorded at most. After a restart, it gives the order of eviction. */
+/**
+ * Minimum milliseconds between updates of a file's last use. After a restart, that time gives the order of eviction.
+ */
 const TOUCH_MS = 60_000;
 const CLOSE_MS = 10_000;
-/** How often, and at which interval, to wait for the writing process to create the secret. */
+/** Number of attempts to read the secret that the writing process creates, and their interval. */
 const SECRET_TRIES = 10;
 const SECRET_PAUSE_MS = 50;
-/** Errors that any disk may return at any time. */
+/** Names of errors that any disk may return at any time. */
 const TROUBLES = new Set(["ENOSPC", "EDQUOT", "EIO", "EMFILE", "ENFILE"]);
 const PAGE = 4096;
 
-/** Whether the file holds a part. */
+/** Returns whether a file of this name holds a part. */
 export function isPart(name: string): boolean {
   return PART.test(name);
 }
 
-/** Whether a store created the file. */
+/** Returns whether a store created the file of this name. */
 export function isOwn(name: string): boolean {
   return isPart(name) || UNFINISHED.test(name) || [SECRET, `${SECRET}.tmp`, LOCK].includes(name);
 }
@@ -70,11 +75,11 @@ export function fileBytes(part: number): number {
  * removes it.
  */
 export class FolderStore implements PromptStore {
-  /** Least recently used first. */
+  /** Stored parts by name, least recently used first. */
   readonly #index = new Map<string, Entry>();
   #bytes = 0;
   #secret: Uint8Array = new Uint8Array(0);
-  /** Whether this process writes. */
+  /** Whether this process writes to the folder. */
   #writes = false;
   #looked = -Infinity;
   #looking = false;
@@ -93,8 +98,8 @@ export class FolderStore implements PromptStore {
   private constructor(private readonly folder: Folder, private readonly options: StoreOptions) {}
 
   /**
-   * Opens the folder, whatever its contents. Throws where the folder is permanently unusable, for example by
-   * its path.
+   * Opens a prompt cache folder with any contents. Throws if the folder is permanently unusable, for example by its
+   * path.
    */
   static async open(folder: Folder, options: StoreOptions): Promise<FolderStore> {
     const store = new FolderStore(folder, options);
@@ -113,7 +118,7 @@ export class FolderStore implements PromptStore {
     return store;
   }
 
-  /** The key of all names; empty where there is none yet. */
+  /** The secret key that makes the names; empty before it exists. */
   get secret(): Uint8Array {
     return this.#secret;
   }
@@ -197,7 +202,7 @@ export class FolderStore implements PromptStore {
       entry.usedAt = now;
       this.#index.delete(names[i]);
       this.#index.set(names[i], entry);
-      // A time in the future was written while the clock was wrong.
+      // A time in the future was recorded while the clock was wrong.
       if (!this.#writes || Math.abs(now - entry.touchedAt) < TOUCH_MS) continue;
       entry.touchedAt = now;
       this.#touches.set(names[i], now - i);
@@ -210,12 +215,12 @@ export class FolderStore implements PromptStore {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Resolves when all queued writes are done. */
+  /** Resolves when all queued parts are written. */
   async settle(): Promise<void> {
     while (this.#working) await this.#working;
   }
 
-  /** Writes the queue, but waits at most CLOSE_MS. */
+  /** Writes the queue for at most CLOSE_MS, then closes the store. */
   async close(): Promise<void> {
     const late = new AbortController();
     await Promise.race([this.settle(), delay(CLOSE_MS, { signal: late.signal }).catch(() => {})]);
@@ -241,7 +246,7 @@ export class FolderStore implements PromptStore {
     }
     for (const [name, at] of [...this.#touches]) {
       this.#touches.delete(name);
-      // A failure only means that this part may be evicted too early.
+      // A failure to update the time only means that the part may be evicted too early.
       await this.folder.touch(`${name}.kv`, at).catch(() => {});
     }
   }
@@ -266,7 +271,7 @@ export class FolderStore implements PromptStore {
       return false;
     } finally {
       if (unfinished) {
-        // If the file cannot be removed, its bytes still count.
+        // Bytes of a file that cannot be removed still count.
         await this.folder.remove(`${name}.tmp`).then(() => this.#bytes -= size, () => {});
       }
     }
@@ -285,15 +290,13 @@ export class FolderStore implements PromptStore {
     return this.#bytes + bytes <= limit;
   }
 
-  /** Drops a damaged part. */
+  /** Removes a damaged part and reports it. */
   async #giveUp(name: string): Promise<void> {
     if (this.#writes) await this.#remove(name).catch((error) => this.#fail(error));
     else this.#forget(name);
   }
 
-  /**
-   * Removes a part. Throws where its file cannot be removed; then the part is forgotten but its bytes count.
-   */
+  /** Removes a part. Throws if its file cannot be removed; the part is then forgotten, but its bytes still count. */
   async #remove(name: string): Promise<void> {
     const entry = this.#index.get(name);
     if (!entry) return;
@@ -316,7 +319,7 @@ export class FolderStore implements PromptStore {
     });
   }
 
-  /** Takes the lock if it is free, and reads the names of all parts. */
+  /** Takes the lock if it is free, and rereads the names of all parts. */
   async #look(): Promise<void> {
     this.#looked = performance.now();
     const locked = await this.folder.lock().catch((error) => {
@@ -335,7 +338,7 @@ export class FolderStore implements PromptStore {
       this.#index.set(part, entry);
       this.#bytes += entry.bytes;
     }
-    // From here on this process writes.
+    // From this point on, this process writes.
     if (locked) await this.#makeRoom(0).catch((error) => this.#fail(error));
     this.#writes = locked;
   }
@@ -353,7 +356,7 @@ export class FolderStore implements PromptStore {
     return left;
   }
 
-  /** Returns the folder's secret, and creates it if needed; empty where another process has to create it. */
+  /** Returns the folder's secret, and creates it if needed; empty if another process has to create it. */
   async #readSecret(files: readonly Listed[], locked: boolean): Promise<Uint8Array> {
     if (this.#secret.length > 0) return this.#secret;
     const there = files.some(({ name, bytes }) => name === SECRET && bytes === SECRET_BYTES);
@@ -367,7 +370,7 @@ export class FolderStore implements PromptStore {
       return secret;
     } catch (error) {
       this.#fail(error);
-      return secret; // valid for this process only
+      return secret; // the secret is valid for this process only
     }
   }
 
@@ -388,7 +391,7 @@ export class FolderStore implements PromptStore {
   }
 }
 
-/** Whether too many files are open, in this process or the system. */
+/** Returns whether the error means too many open files, in this process or the system. */
 function isShortage(error: unknown): boolean {
   const { code } = error as { code?: string };
   return code === "EMFILE" || code === "ENFILE";

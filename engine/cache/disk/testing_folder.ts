@@ -6,7 +6,7 @@ interface MemoryFile {
   usedAt: number;
 }
 
-/** The fault of a system call: an error name, or "kill" for the end of the process. */
+/** The fault of a simulated system call: an error name, or "kill" for the end of the process. */
 export type Fault = string | undefined;
 
 class SystemError extends Error {
@@ -15,11 +15,11 @@ class SystemError extends Error {
   }
 }
 
-/** A folder in memory whose calls fail as a test says. Several processes may share it. */
+/** A folder in memory whose calls fail as a test demands. Several simulated processes may share it. */
 export class MemoryFolder implements Folder {
-  /** Every changing call, as `name file`. */
+  /** Log of all calls that changed the folder, as `name file`. */
   readonly log: string[] = [];
-  /** Awaited in each call. */
+  /** Promise that each call awaits, so that tests can delay it. */
   gate: (call: string, file: string) => Promise<unknown> = () => Promise.resolve();
   fault: (call: string, file: string) => Fault = () => undefined;
   #mine = false;
@@ -29,7 +29,7 @@ export class MemoryFolder implements Folder {
     private readonly locks: { held: boolean } = { held: false },
   ) {}
 
-  /** Returns the same folder for another process. */
+  /** Returns the same folder as another process sees it. */
   elsewhere(): MemoryFolder {
     return new MemoryFolder(this.files, this.locks);
   }

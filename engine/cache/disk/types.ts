@@ -1,11 +1,11 @@
 /** Interfaces between the engine's core and the prompt cache on disk. */
 
-/** A part of a sequence's cache: a KV block, by the number of its layer group, or a recurrent state. */
+/** Kind of a cached part: the number of the layer group of a KV block, or "state" for a recurrent state. */
 export type PartKind = number | "state";
 
-/** Names parts. Equal names mean equal bytes. */
+/** Names cached parts. Equal names mean equal bytes. */
 export interface PromptNames {
-  /** Identifies models, kernels and layouts whose bytes differ; equal on every machine. */
+  /** Identifies model, kernels and layout: engines with equal ids store equal bytes, on every machine. */
   readonly id: string;
   /** Returns the first link of all chains with this prefix key. */
   root(key: string): Uint8Array;
@@ -19,28 +19,28 @@ export interface PromptNames {
  * Parts of prompts on disk, by name. Disk errors never throw here: they count as a miss, or as not written.
  */
 export interface PromptStore {
-  /** Whether the part exists, as far as known without disk access. */
+  /** Returns whether the part exists, as far as known without disk access. */
   has(name: string): boolean;
   /** Returns the part if it exists intact with this size. */
   read(name: string, bytes: number): Promise<Uint8Array | undefined>;
-  /** Bytes that `write` accepts now. If 0 or less, wait for other writes to end. */
+  /** Number of bytes that `write` accepts now. If 0 or less, wait for other writes to end. */
   readonly room: number;
-  /** Whether the store writes at present. */
+  /** Whether the store can write at present. */
   readonly writable: boolean;
   /**
-   * Writes a part in the background. Resolves when the write has ended, to whether the part exists. `bytes` must not
+   * Writes a part in the background. Resolves to whether the part exists, when the write has ended. `bytes` must not
    * change before the promise resolves.
    */
   write(name: string, bytes: Uint8Array<ArrayBuffer>): Promise<boolean>;
-  /** Makes existing parts durable. Returns whether all of them are durable. */
+  /** Makes the named parts durable. Returns whether all of them are. */
   sync(names: readonly string[]): Promise<boolean>;
-  /** Marks a chain's parts as used. The chain's first part is evicted last. */
+  /** Marks a chain's parts as used now. The first part of a chain is evicted last. */
   use(names: readonly string[]): void;
-  /** Calls the listener when there is room again, until the returned function is called. */
+  /** Calls `listener` when `room` becomes positive again. The returned function ends the calls. */
   onRoom(listener: () => void): () => void;
-  /** Bytes on disk. */
+  /** Bytes of all stored parts on disk. */
   readonly bytes: number;
-  /** Limit for the bytes on disk. */
+  /** Maximum bytes of all stored parts on disk. */
   readonly limit: number;
 }
 
@@ -51,8 +51,8 @@ export interface PromptDisk {
   /** Bytes of a KV block of each group, and of a recurrent state. */
   readonly groupBytes: readonly number[];
   readonly stateBytes: number;
-  /** Write prompts at their first use, instead of their second. */
+  /** Whether to write prompts at their first use, instead of their second. */
   readonly eager: boolean;
-  /** Releases the store. */
+  /** Releases the prompt store. */
   close(): Promise<void>;
 }

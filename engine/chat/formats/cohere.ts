@@ -36,7 +36,7 @@ export const cohere: CallFormat = {
   },
 };
 
-/** Writes each call on its own line, as templates do. */
+/** Returns the grammar of a list of tool calls, each on its own line, as in the templates. */
 function callList(lark: LarkGrammar, { tools, many }: AnswerShape): string {
   const named = oneOf(tools.map((tool) => {
     const head = lark.text(`", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `);

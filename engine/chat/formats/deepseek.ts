@@ -8,9 +8,8 @@ import type { CallFormat } from "./format.ts";
 import { sectionSyntax } from "./section.ts";
 
 /**
- * DeepSeek V3.1:
- * `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`. V2.5, V3 and
- * R1 write `function<｜tool▁sep｜>f` and the arguments as a JSON code block.
+ * DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`. V2.5, V3
+ * and R1 begin with `function<｜tool▁sep｜>f` and the arguments as a JSON code block.
  */
 export const deepseek: CallFormat = {
   name: "deepseek",
@@ -29,8 +28,8 @@ export const deepseek: CallFormat = {
       between: form.between,
       toolsInMessages,
       messages(messages, tools) {
-        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's keeps
-        // thoughts there.
+        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's template drops
+        // thoughts beside content.
         const shown = callsWritten(messages, (calls) => written(calls, form));
         return toolsInMessages && tools.length > 0 ? withTools(shown, tools, form) : shown;
       },
@@ -48,7 +47,7 @@ const END = { mark: "<｜tool▁calls▁end｜>" };
 
 type Pieces = MarkedText["pieces"];
 
-/** Text around a call's arguments and between calls. */
+/** Text around a tool call's arguments and between calls. */
 interface Form {
   head(name: string): Pieces;
   readonly tail: Pieces;
@@ -72,7 +71,7 @@ function written(calls: readonly MadeCall[], { head, tail, between }: Form): Pie
   return [BEGIN, ...each, END];
 }
 
-/** Describes the tools in the system message, for templates that do not. */
+/** Describes the tools in the system message, for templates without tools. */
 function withTools(
   messages: readonly ChatMessage[],
   tools: readonly CheckedTool[],

@@ -44,7 +44,7 @@ export const gemma: CallFormat = {
   },
 };
 
-/** Moves results, with their tools' names, into the message with the calls. */
+/** Moves tool results, with their tools' names, into the message with the calls. */
 function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
   const written: ChatMessage[] = [];
   const names = new Map<unknown, unknown>();
@@ -62,13 +62,13 @@ function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
       response: objectOr(textOf(message)),
     };
     const responses = Array.isArray(last.tool_responses) ? last.tool_responses : [];
-    // Templates would write this message's content after the responses and end the turn with it.
+    // A template would write this message's content after the tool responses and end the turn there.
     written[written.length - 1] = { ...last, content: null, tool_responses: [...responses, response] };
   }
   return written;
 }
 
-/** Returns a tool's result, parsed where it is a JSON object. */
+/** Returns a tool's result, parsed if it is a JSON object. */
 function objectOr(text: string): unknown {
   try {
     const value = parseExactJson(text);

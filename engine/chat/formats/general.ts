@@ -5,7 +5,7 @@ import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { hermesSyntax } from "./hermes.ts";
 
-/** For templates without tools: instructions in the system message, and Hermes' marks. */
+/** The format for templates without tools: instructions in the system message, and Hermes' marks. */
 export const general: CallFormat = {
   name: "general",
   recognises: () => true,
@@ -31,7 +31,7 @@ function inWords(
   if (tools.length === 0) return told;
   const [first, ...others] = told;
   const isSystem = first?.role === "system" || first?.role === "developer";
-  // The template itself must refuse the system message.
+  // The template itself must be the one to refuse the system message.
   if (isSystem && role === "user") return [first, ...inWords(others, tools, role)];
   if (isSystem || first?.role === role) {
     const texts = [textOf(first), instructions(tools)];

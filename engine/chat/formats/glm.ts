@@ -17,7 +17,7 @@ export const glm: CallFormat = {
   recognises: (source) => source.includes("<tool_call>") && source.includes("<arg_key>"),
   syntax(marks, source) {
     const tags = tagsOf(marks);
-    // The line break is literal in the template, or escaped inside a string.
+    // Decides whether calls have line breaks: a line break is literal in the template, or escaped in a string.
     const line = /<\/arg_key>(\n|\\n)/.test(source) ? "\n" : "";
     const { begin, ...others } = tags;
     return markedSyntax({
@@ -49,7 +49,7 @@ function tagsOf(marks: Marks) {
 
 type Tags = ReturnType<typeof tagsOf>;
 
-/** Writes a call. `line` follows the name, each key and each value. */
+/** Returns the grammar of a tool call. `line` follows the name, each key and each value. */
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags, line: string): string {
   const canName = (name: string) => name !== "" && !name.includes(KEY_END);
   const parameters = writtenParameters(lark, tool, canName).map((parameter) => {

@@ -9,7 +9,7 @@ export const granite: CallFormat = {
   recognises: (source) => source.includes("<|tool_call|>"),
   syntax(marks, source) {
     return markedSyntax({
-      // Published templates show no calls.
+      // Published templates of Granite 3 do not show earlier calls.
       messages: source.includes("tool_calls")
         ? undefined
         : (messages) =>

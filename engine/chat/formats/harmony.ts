@@ -32,8 +32,8 @@ export const harmony: CallFormat = {
 };
 
 /**
- * Writes text beside a call as a separate message after the thought, as models do. Templates would write that
- * text as a thought and then accept no real thought.
+ * Moves text beside a tool call into a separate message after the thought, as models write it. Templates would show
+ * that text as the thought and then refuse a real thought.
  */
 function preambleApart(message: ChatMessage): ChatMessage {
   const { thinking, ...rest } = message;
@@ -46,7 +46,7 @@ function preambleApart(message: ChatMessage): ChatMessage {
 
 interface Message {
   readonly channel: string;
-  /** The tool that receives the message. */
+  /** The tool to which the message is addressed. */
   readonly recipient?: string;
 }
 
@@ -88,7 +88,7 @@ class Harmony {
     const calls = tools.map((tool) => {
       const to = lark.text(` to=functions.${tool.name}`);
       const args = `${constrain} "json" ${message} ${lark.part(argumentsForm(tool))}`;
-      // The recipient follows the channel, or precedes it as in templates.
+      // The recipient follows the channel, or precedes it as in the templates.
       return lark.rule(`(${channel} "commentary" ${to} | ${to} ${channel} "commentary") " " ${args}`);
     });
     const preamble = !required && content === undefined && tools.length > 0 ? `(${text("commentary")})?` : "";
@@ -108,7 +108,7 @@ class Harmony {
     }
   }
 
-  /** Reads a message. Returns the mark after it; undefined where the answer ends. */
+  /** Reads a message. Returns the mark after it; undefined if the answer ends. */
   *#body(input: Input, answer: Answer, { channel, recipient }: Message): Reading<Mark | undefined> {
     const stops = [...this.#ends, this.#start, this.#channel];
     if (recipient !== undefined) {
@@ -133,7 +133,7 @@ class Harmony {
     }
   }
 
-  /** Whether the answer begins unlike any answer in this format. */
+  /** Returns whether the answer does not begin as an answer in this format does. */
   *#isBare(input: Input): Reading<boolean> {
     const next = yield* input.peek();
     return next !== "" && next !== " " && !this.all.some(({ sign }) => sign[0] === next);

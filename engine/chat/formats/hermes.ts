@@ -9,21 +9,21 @@ import { markedSyntax } from "./marked.ts";
  */
 export const hermes: CallFormat = {
   name: "hermes",
-  // Apriel's templates mention this tag, but write lists of calls in another one.
+  // Apriel's templates mention this tag, but write lists of calls in another tag.
   recognises: (source) =>
     source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source) && !source.includes("<tool_calls>["),
   syntax: (marks, source) => hermesSyntax(marks, isInline(source) ? "" : "\n"),
 };
 
 /**
- * Whether calls are on the same line as their tags. Some templates tell the model to write calls on one line, but
- * write earlier calls on separate lines.
+ * Returns whether calls are on the same line as their tags. Some templates request one line, but show earlier calls on
+ * separate lines.
  */
 function isInline(source: string): boolean {
   return source.includes("<tool_call>{") && !/<tool_call>(\n|\\n)/.test(source);
 }
 
-/** Returns the syntax with `line` between a call and its tags. */
+/** Returns the Hermes syntax, with `line` between a call and its tags. */
 export function hermesSyntax(marks: Marks, line = "\n"): BodySyntax {
   const [begin, end] = [marks.mark("<tool_call>"), marks.mark("</tool_call>")];
   return markedSyntax({

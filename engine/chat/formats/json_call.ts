@@ -3,9 +3,7 @@ import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import { argumentsForm, type CheckedTool } from "../tools.ts";
 
-/**
- * Returns the grammar of a call as a JSON object in `json.dumps` spelling: `{"name": "f", "arguments": {…}}`.
- */
+/** Returns the grammar of a tool call: a JSON object in `json.dumps` spelling: `{"name": "f", "arguments": {…}}`. */
 export function jsonCall(
   lark: LarkGrammar,
   tools: readonly CheckedTool[],
@@ -19,13 +17,13 @@ export function jsonCall(
   return lark.rule(calls.join(" | "));
 }
 
-/** Returns the grammar of a list of calls: `[{…}, {…}]`. */
+/** Returns the grammar of a list of tool calls: `[{…}, {…}]`. */
 export function jsonCallList(lark: LarkGrammar, tools: readonly CheckedTool[], many: boolean): string {
   const call = jsonCall(lark, tools);
   return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]"`;
 }
 
-/** Reads a call as a JSON object. Returns false where there is none, or it is incomplete. */
+/** Reads a tool call that is a JSON object. Returns false if it is missing or incomplete. */
 export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
   if (!(yield* input.accept(["{"]))) return false;
   let index: number | undefined;
@@ -52,12 +50,12 @@ export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
     if (!(yield* input.accept([","]))) break;
   }
   const whole = (yield* input.accept(["}"])) !== undefined;
-  // A complete call without arguments has empty ones. A truncated call gets none.
+  // A complete call without arguments gets `{}`. A truncated call gets nothing.
   if (whole && index !== undefined && !some) answer.args(index, "{}");
   return whole;
 }
 
-/** Reads one call or a list of calls. Returns false where there is none, or it is incomplete. */
+/** Reads one tool call or a list of calls in JSON. Returns false if it is missing or incomplete. */
 export function* readJsonCalls(input: Input, answer: Answer): Reading<boolean> {
   yield* input.blank();
   if (!(yield* input.accept(["["]))) return yield* readJsonCall(input, answer);

@@ -5,8 +5,8 @@ import { sectionSyntax } from "./section.ts";
 
 /**
  * Kimi K2:
- * `<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`,
- * then `<|tool_calls_section_end|>`. The number is the call's in the conversation.
+ * `<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, then
+ * `<|tool_calls_section_end|>`. The number counts calls in the conversation.
  */
 export const kimi: CallFormat = {
   name: "kimi",
@@ -20,7 +20,7 @@ export const kimi: CallFormat = {
       callEnd: mark("call_end"),
       end: mark("calls_section_end"),
     };
-    // The first templates number calls per message.
+    // The first templates number calls separately in each message.
     const anew = source.includes("loop.index0");
     return sectionSyntax({
       tags,
@@ -39,7 +39,7 @@ export const kimi: CallFormat = {
   },
 };
 
-/** Rewrites ids as the model writes them. With `anew`, numbers restart in each message. */
+/** Returns the messages with call ids as the model writes them. With `anew`, numbers restart in each message. */
 function numbered(messages: readonly ChatMessage[], anew: boolean): ChatMessage[] {
   const ids = new Map<unknown, string>();
   let next = 0;

@@ -8,7 +8,7 @@ import { readItems } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
 import { pythonCall, readPythonCall } from "./python_call.ts";
 
-/** Signs of LFM2's templates, and of LFM2.5's that show no calls of earlier turns. */
+/** Texts that identify LFM2's templates, and LFM2.5's templates that show no earlier calls. */
 const SIGNS = ["<|tool_call_start|>", "<|tool_list_start|>", '"List of tools: ["'];
 
 /** LFM2: a list of calls in Python's syntax, `<|tool_call_start|>[f(p="text", q=1)]<|tool_call_end|>`. */
@@ -20,7 +20,7 @@ export const lfm2: CallFormat = {
     return markedSyntax({
       begin,
       others: [end],
-      // The older templates show no calls.
+      // LFM2's older templates show no earlier calls.
       messages: source.includes("tool_calls")
         ? undefined
         : (messages) =>
@@ -51,7 +51,7 @@ const PYTHON_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   [null, "None"],
 ]);
 
-/** Returns a call's arguments, parsed from JSON; undefined where they are not an object. */
+/** Returns a call's arguments, parsed from JSON; undefined if they are not an object. */
 function objectOf(given: unknown): object | undefined {
   try {
     const parsed = typeof given === "string" ? parseWrittenJson(given) : given;

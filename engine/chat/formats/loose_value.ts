@@ -2,8 +2,8 @@ import { Input, type Reading } from "../input.ts";
 import type { Mark, Marks } from "../marks.ts";
 
 /**
- * Reads a value in a model's loose spelling and passes it on as JSON. Accepts Python's words and quotes, keys
- * without quotes, and strings between marks. Returns false where the value does not end.
+ * Reads a value in a model's loose spelling and passes it on as JSON. Accepts Python's words and quotes, keys without
+ * quotes, and strings between marks. Returns false if the value does not end.
  */
 export function* readLooseValue(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
   yield* input.blank();
@@ -24,7 +24,7 @@ export function* readLooseValue(input: Input, emit: (json: string) => void, quot
   return word !== "";
 }
 
-/** Returns a text that is exactly one such value as JSON; undefined for any other text. */
+/** Returns a text as JSON if it is exactly one loosely spelled value; undefined for any other text. */
 export function looseJson(text: string, marks: Marks): string | undefined {
   const input = new Input(marks);
   input.add(text);
@@ -35,7 +35,7 @@ export function looseJson(text: string, marks: Marks): string | undefined {
     yield* input.blank();
     return isWhole && (yield* input.peek()) === "";
   }
-  // The input is complete, so the reading never waits.
+  // The input is complete, so the reader never waits for more.
   if (!readAll().next().value) return undefined;
   try {
     JSON.parse(json);

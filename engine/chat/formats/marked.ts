@@ -5,14 +5,14 @@ import type { Mark } from "../marks.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { AnswerShape, BodySyntax } from "./format.ts";
 
-/** A syntax in which a mark begins calls. */
+/** A syntax in which a mark begins the tool calls. */
 export interface MarkedSyntax {
   readonly begin: Mark;
-  /** Other marks of calls, which are dropped from text. */
+  /** Further marks of tool calls, which are dropped from text. */
   readonly others: readonly Mark[];
-  /** Returns the grammar after the first `begin`: one call, or several where allowed. */
+  /** Returns the grammar after the first `begin`: one tool call, or several if allowed. */
   rest(lark: LarkGrammar, shape: AnswerShape): string;
-  /** Reads the calls after a `begin`. */
+  /** Reads the tool calls after a `begin` mark. */
   readRest(input: Input, answer: Answer, tools: readonly CheckedTool[]): Reading;
   readonly messages?: BodySyntax["messages"];
   readonly toolsInMessages?: boolean;
@@ -28,7 +28,7 @@ export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
     toolsInMessages,
     body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
     *read(input, answer, { tools, required, formed, strays }) {
-      // If only calls are allowed, text can only be the start of a truncated mark.
+      // If only calls are allowed, text before the mark can only be a truncated mark.
       const content = (text: string) => required ? undefined : answer.content(text);
       if (formed && !required) {
         if (yield* input.mark([begin])) yield* syntax.readRest(input, answer, tools);

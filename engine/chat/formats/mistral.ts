@@ -53,7 +53,7 @@ function* readNamed(input: Input, answer: Answer, args: Mark, id: Mark): Reading
   yield* input.json((text) => answer.args(call, text));
 }
 
-/** Shortens ids: Mistral's templates need nine letters and digits. */
+/** Returns the message with shortened call ids: Mistral's templates need nine letters and digits. */
 function withShortIds(message: ChatMessage): ChatMessage {
   const { tool_calls: calls, tool_call_id: id } = message;
   return {

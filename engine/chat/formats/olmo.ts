@@ -5,7 +5,7 @@ import { pythonCall, readPythonCall } from "./python_call.ts";
 /** OLMo 3: calls in Python's syntax, one per line, `<function_calls>f(p="text", q=true)</function_calls>`. */
 export const olmo: CallFormat = {
   name: "olmo",
-  // OLMo 3 Think's templates mention the tag too, but support neither tools nor calls.
+  // OLMo 3 Think's templates mention the tag too, but support no tools.
   recognises: (source) => source.includes("<function_calls>") && source.includes("tool_calls"),
   syntax(marks) {
     const [begin, end] = [marks.mark("<function_calls>"), marks.mark("</function_calls>")];
@@ -13,7 +13,7 @@ export const olmo: CallFormat = {
       begin,
       others: [end],
       rest(lark, { tools, many }) {
-        // Templates write values as JSON.
+        // OLMo's templates write values as JSON.
         const call = pythonCall(lark, tools, "JSON");
         return `${call} ${many ? `("\\n" ${call})*` : ""} ${lark.mark(end)}`;
       },

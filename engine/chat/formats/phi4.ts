@@ -11,7 +11,7 @@ export const phi4: CallFormat = {
   recognises: (source) => source.includes("<|tool|>") || source.includes("<|/tool_call|>"),
   syntax(marks, source) {
     const [begin, end] = [marks.mark("<|tool_call|>"), marks.mark("<|/tool_call|>")];
-    // The published template has tools in the system message's field, and shows no calls.
+    // The published Phi-4-mini template reads tools from a field of the system message, and shows no earlier calls.
     const inField = /message\[['"]tools['"]\]/.test(source);
     return markedSyntax({
       begin,

@@ -5,10 +5,10 @@ import { type Parameter, parameterList, type Value, writtenParameters } from "..
 import type { CheckedTool } from "../tools.ts";
 import { readItems, readLooseValue } from "./loose_value.ts";
 
-/** How values are written: as JSON, or with Python's True and False. */
+/** Spelling of values: JSON, or Python's True and False. */
 export type Words = "JSON" | "Python";
 
-/** Returns the grammar of a call in Python's syntax: `f(p="text", q=1)`. */
+/** Returns the grammar of a tool call in Python's syntax: `f(p="text", q=1)`. */
 export function pythonCall(lark: LarkGrammar, tools: readonly CheckedTool[], words: Words): string {
   return lark.rule(oneOf(tools.map((tool) => toolCall(lark, tool, words))));
 }
@@ -33,7 +33,9 @@ function writeValue(lark: LarkGrammar, value: Value, words: Words): string {
   }
 }
 
-/** Reads a call with values in either spelling. Returns false where there is none, or it is incomplete. */
+/**
+ * Reads a tool call in Python's syntax, with values in JSON or Python. Returns false if it is missing or incomplete.
+ */
 export function* readPythonCall(input: Input, answer: Answer): Reading<boolean> {
   const name = yield* input.characters(/[^(\s,\]<\p{Surrogate}]/u);
   if (name === "" || !(yield* input.accept(["("]))) return false;

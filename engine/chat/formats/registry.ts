@@ -17,7 +17,10 @@ import { olmo } from "./olmo.ts";
 import { phi4 } from "./phi4.ts";
 import { qwenXml } from "./qwen_xml.ts";
 
-/** A model's format is the first that recognises its template. The last recognises every template. */
+/**
+ * All formats of tool calls. A model uses the first one that recognises its template; the last recognises every
+ * template.
+ */
 export const CALL_FORMATS: readonly CallFormat[] = [
   harmony,
   mistral,

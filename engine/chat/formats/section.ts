@@ -20,20 +20,20 @@ export interface SectionTags {
 
 export interface SectionSyntax {
   readonly tags: SectionTags;
-  /** Text between two calls. */
+  /** Text between two tool calls. */
   readonly between: string;
   /** Returns the grammar of a call, from its first to its last mark. */
   write(lark: LarkGrammar, tool: CheckedTool): string;
   /**
-   * Reads the name from the head before the separator, or from the text after it, up to the arguments.
-   * Returns undefined where there is none.
+   * Reads the tool's name from `head`, the text before the separator, or from the text up to the arguments. Returns
+   * undefined if there is none.
    */
   readName(input: Input, head: string): Reading<string | undefined>;
   readonly messages?: BodySyntax["messages"];
   readonly toolsInMessages?: boolean;
 }
 
-/** Returns a syntax with all calls in one section between marks. */
+/** Returns a syntax with all tool calls in one section between marks. */
 export function sectionSyntax(syntax: SectionSyntax): BodySyntax {
   const { tags, between, messages, toolsInMessages } = syntax;
   const { begin, ...others } = tags;

@@ -12,7 +12,7 @@ const BOOLEANS: Readonly<Record<Words, readonly string[]>> = {
   Python: ["true", "false", "True", "False"],
 };
 
-/** Returns the grammar of a value between tags and its closing tag: text unchanged, other values as JSON. */
+/** Returns the grammar of a value between tags, with its closing tag: text unchanged, other values as JSON. */
 export function taggedValue(lark: LarkGrammar, value: Value, end: Mark, words: Words): string {
   return value.kind === "text" ? lark.until(end) : `${writeValue(lark, value, end, words)} ${lark.mark(end)}`;
 }
@@ -26,12 +26,12 @@ function writeValue(
   if (value.kind === "choice" && isPlainChoice(value, end)) {
     return oneOf(value.choices.map((text) => lark.text(text)));
   }
-  // Models whose templates use Python's words also write JSON's.
+  // Models with Python's words in their templates also write JSON's words.
   if (value.kind === "boolean") return oneOf(BOOLEANS[words].map((word) => lark.text(word)));
   return lark.part(formOf(value));
 }
 
-/** Whether the texts can be written unchanged. */
+/** Returns whether the texts can be written unchanged between tags. */
 function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): boolean {
   return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
 }
@@ -41,7 +41,7 @@ function formOf(value: Exclude<Value, { kind: "text" | "boolean" }>): Constraint
 }
 
 /**
- * Reads a value and its closing tag. Returns false where the value does not end. Text becomes a JSON string
+ * Reads a value between tags and its closing tag. Returns false if the value does not end. Text becomes a JSON string
  * as it arrives. Other values are JSON or Python, or text if they are neither.
  */
 export function* readTaggedValue(

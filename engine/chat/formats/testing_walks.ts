@@ -3,9 +3,9 @@ import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { put, type TestModel } from "../testing.ts";
 import type { ChatPlan } from "../types.ts";
 
-/** Answers of random tokens: the hardest model for a grammar of calls. */
+/** Test answers of random tokens: the hardest model for a grammar of tool calls. */
 
-/** Draws random allowed tokens, preferring ones that close structures. */
+/** Draws random tokens that the grammar allows, and prefers tokens that close structures. */
 export async function walk(
   grammars: Grammars,
   { form, tokenizer }: TestModel,
@@ -14,7 +14,7 @@ export async function walk(
   most = 500,
 ): Promise<{ tokens: number[]; finished: boolean }> {
   const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
-  // Endings that random characters would never spell.
+  // Texts that close structures and that random characters would never spell.
   const endings = ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"]
     .map((text) => tokenizer.encode(text, { parseSpecial: true }));
   const tokens: number[] = [];
@@ -53,7 +53,7 @@ export async function walk(
   return { tokens, finished: false };
 }
 
-/** Reads the tokens of an answer. */
+/** Returns the parts of an answer, read from its tokens. */
 export function read({ tokenizer }: TestModel, plan: ChatPlan, tokens: readonly number[]) {
   const reader = plan.reader();
   const decoder = tokenizer.streamDecoder({ continuation: true });

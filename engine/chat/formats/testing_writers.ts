@@ -1,4 +1,4 @@
-/** Writers of answers, as the models of each family write them. */
+/** Functions that write answers as the models of each family do, for tests. */
 
 export const MINIMAX_MARKS = ["<minimax:tool_call>", "</minimax:tool_call>"];
 export const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
@@ -6,14 +6,14 @@ export const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 type Arguments = { [key: string]: Json };
 
-/** The parts of an answer, before formatting. */
+/** The parts of a test answer, before formatting. */
 export interface Script {
   readonly reasoning: string;
   readonly content: string;
   readonly calls: readonly { readonly name: string; readonly args: Arguments }[];
 }
 
-/** Formats like Python's json.dumps. */
+/** Returns a value as JSON in the format of Python's json.dumps. */
 export function dumps(value: Json): string {
   if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
@@ -86,7 +86,7 @@ export function kimi({ reasoning, content, calls }: Script): string {
     (written && `<|tool_calls_section_begin|>${written}<|tool_calls_section_end|>`);
 }
 
-/** `name` is part of the marks around content. */
+/** Returns a writer of Cohere's answers. `name` is part of the marks around content. */
 export const cohere = (name: string) => ({ reasoning, content, calls }: Script) => {
   const list = calls.map(({ name, args }, index) =>
     `\n    ${dumps({ tool_call_id: String(index), tool_name: name, parameters: args })}`

@@ -6,9 +6,9 @@ import { type Parameter, parametersOf, writtenParameters } from "../parameters.t
 import type { CheckedTool } from "../tools.ts";
 import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
-/** Tags of calls with one tag per argument: `<function=f>\n<parameter=p>value</parameter>\n</function>`. */
+/** Tags of tool calls with one tag per argument: `<function=f>\n<parameter=p>value</parameter>\n</function>`. */
 export interface XmlTags {
-  /** Text before and after a call's name, and at the call's end. */
+  /** Text before and after a tool call's name, and at the call's end. */
   readonly call: readonly [before: string, after: string, end: string];
   /** Text before and after a parameter's name. */
   readonly parameter: readonly [before: string, after: string];
@@ -19,7 +19,7 @@ export interface XmlTags {
 /** Returns the mark that ends a value. */
 const valueEnd = ({ line }: XmlTags) => textMark(`${line}</parameter>\n`);
 
-/** Returns the grammar of one call. */
+/** Returns the grammar of one tool call with a tag per argument. */
 export function xmlCall(lark: LarkGrammar, tools: readonly CheckedTool[], tags: XmlTags): string {
   return oneOf(tools.map((tool) => toolCall(lark, tool, tags)));
 }
@@ -44,7 +44,7 @@ function writeParameter(
   return `${head} ${taggedValue(lark, value, valueEnd(tags), "Python")}`;
 }
 
-/** Reads the next call. Returns false where there is none, or it is incomplete. */
+/** Reads the next tool call. Returns false if it is missing or incomplete. */
 export function* readXmlCall(
   input: Input,
   answer: Answer,

@@ -4,20 +4,20 @@ import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
 import { parseExactJson } from "./jinja/exact_json.ts";
 import { Float } from "./jinja/values.ts";
 
-/** Requests have a lower limit. This limit keeps the recursion below from overflowing the stack. */
+/** Maximum nesting of message data. It protects the stack; requests have a lower limit. */
 const MAX_DEPTH = 256;
 
-/** The form in which a template expects a message with tool calls. */
+/** The form of a message with tool calls that a template expects. */
 export interface CallStyle {
-  /** Arguments are objects instead of the API's JSON text. */
+  /** Whether arguments are objects instead of the API's JSON text. */
   readonly objects: boolean;
-  /** The value of an empty content. */
+  /** The value of an empty message content. */
   readonly noContent: null | "";
-  /** Arguments that are not JSON are the text of one argument, because the template fails for a text. */
+  /** Whether arguments that are not JSON become the text of one argument, because the template fails for a text. */
   readonly wraps?: boolean;
 }
 
-/** In order of preference: published templates are written for the first. */
+/** Forms of tool calls in order of preference: published templates are written for the first. */
 export const CALL_STYLES: readonly CallStyle[] = [
   { objects: true, noContent: null },
   { objects: true, noContent: "" },
@@ -26,8 +26,8 @@ export const CALL_STYLES: readonly CallStyle[] = [
 ];
 
 /**
- * Returns a message in the form that a template expects: text as one string, or as a list if `parts`, and
- * calls in the template's style.
+ * Returns a message in the template's form: text as one string (a list if `parts`), and tool calls in the template's
+ * style.
  */
 export function plainMessage(
   message: ChatMessage,
@@ -75,7 +75,7 @@ function textOf(content: ChatMessage["content"] | undefined): string | undefined
   }).join("\n");
 }
 
-/** Parses a call's arguments, which the API carries as a JSON string. Numbers keep their text. */
+/** Parses a tool call's arguments, a JSON string in the API. Numbers keep their text. */
 function parseArguments(call: unknown, { wraps }: CallStyle): unknown {
   if (typeof call !== "object" || call === null) return call;
   const { function: called } = call as { function?: { arguments?: unknown } };
@@ -85,7 +85,7 @@ function parseArguments(call: unknown, { wraps }: CallStyle): unknown {
   return { ...call, function: { ...called, arguments: parsed } };
 }
 
-/** Returns undefined for a text that is not a JSON object, such as arguments that a token limit has cut. */
+/** Returns a text as an object; undefined if it is not a JSON object, such as arguments that a token limit has cut. */
 function exactObject(text: string): object | undefined {
   try {
     const parsed = parseExactJson(text);
@@ -96,8 +96,8 @@ function exactObject(text: string): object | undefined {
 }
 
 /**
- * Returns a copy of JSON data with `change` applied to every text, keys included, except marks. Throws for
- * values that JSON cannot represent.
+ * Returns a copy of JSON data with `change` applied to every text, including keys, but not to marks. Throws for values
+ * that JSON cannot represent.
  */
 export function* mapTexts<T>(data: T, change: (text: string) => Paced<string>): Paced<T> {
   function* copy(value: unknown, depth: number): Paced<unknown> {
@@ -129,8 +129,8 @@ export function* mapTexts<T>(data: T, change: (text: string) => Paced<string>): 
 
 /**
  * Returns the conversation for a template that refuses it unchanged: at most one system message, at the beginning, and
- * no consecutive messages of one role. A later system message joins the user message directly before it, else the next
- * user message. Its place then stays the same when the conversation grows, so the prompt is found in the cache.
+ * no consecutive messages of one role. A later system message joins the user message before it, else the next one. Its
+ * place stays the same when the conversation grows, so the prefix cache still matches.
  */
 export function mergedMessages(messages: readonly ChatMessage[]): ChatMessage[] {
   const merged: ChatMessage[] = [];
@@ -156,7 +156,7 @@ function isSystem({ role }: ChatMessage): boolean {
   return role === "system" || role === "developer";
 }
 
-/** Results of calls, and messages with calls, are separate. */
+/** Returns whether two messages are joined. Tool results, and messages with tool calls, stay separate. */
 function joins(a: ChatMessage, b: ChatMessage): boolean {
   const isPlain = (message: ChatMessage) =>
     message.role !== "tool" && message.tool_calls === undefined && message.written === undefined &&

@@ -15,37 +15,37 @@ import {
   type Tokenizer,
 } from "../../tokenizer/types.ts";
 
-/** For files without a template whose vocabulary has `<|im_start|>`. */
+/** Template for files without one if the vocabulary has `<|im_start|>`. */
 const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`;
 
-/** For other files without a template: lines of "role: content". */
+/** Template for other files without one: lines of "role: content". */
 const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`;
 
 const KEY = "tokenizer.chat_template";
 
-/** Number of message texts that are prepared before the work may pause. */
+/** Number of message texts to prepare between possible pauses. */
 const TEXTS_PER_OFFER = 256;
 
-/** A chat template that replaces the file's. */
+/** A chat template that replaces the model file's template. */
 export interface GivenTemplate {
-  /** Its Jinja source. */
+  /** The chat template's Jinja source. */
   readonly source: string;
-  /** Its file, for messages. */
+  /** The template's file name, for messages. */
   readonly file?: string;
 }
 
 /** The template sources of a file, or the given one. */
 interface Sources {
   main: string;
-  /** Names `main` in messages. */
+  /** Name of the `main` template in messages. */
   name: string;
-  /** The variant for conversations with tools, if any. */
+  /** Source of the variant for conversations with tools, if any. */
   toolUse?: string;
-  /** The file has no template, so a default is used. */
+  /** Whether the file has no template, so that a default is used. */
   fallback: boolean;
 }
 
@@ -64,7 +64,7 @@ function nameOf({ file }: GivenTemplate): string {
   return file === undefined ? "the given chat template" : `the chat template ${quote(file)}`;
 }
 
-/** Throws ChatTemplateError, with file and line, for a template that does not parse or is too long. */
+/** Throws ChatTemplateError, with file and line, if a template does not parse or is too long. */
 export function checkTemplate(given: GivenTemplate): void {
   new Variant(nameOf(given), given.source);
 }
@@ -113,7 +113,8 @@ class JinjaChatTemplate implements ChatTemplate {
       marked: true,
       atMost: options.atMost,
     });
-    // As in llama.cpp, there is exactly one BOS if the file wants one, even if the template writes it too.
+    // The prompt has exactly one BOS if the file wants one, even if the template writes another. This follows
+    // llama.cpp.
     const wantsBos = bosToken !== undefined &&
       this.tokenizer.encode("", { addSpecial: true })[0] === bosToken;
     return wantsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
@@ -127,7 +128,9 @@ class JinjaChatTemplate implements ChatTemplate {
     return this.#main.takesSystem;
   }
 
-  /** If `marked`, control tokens in messages, tools and variables are marked as text. */
+  /**
+   * Renders the conversation in steps. If `marked`, control tokens in messages, tools and variables are marked as text.
+   */
   *#steps(messages: readonly ChatMessage[], options: ChatTemplateOptions, marked: boolean): Paced<string> {
     try {
       return yield* this.#rendered(messages, options, marked);
@@ -182,7 +185,7 @@ class JinjaChatTemplate implements ChatTemplate {
   }
 }
 
-/** One of a file's templates. */
+/** One of a file's chat templates, with its needs found by trial. */
 class Variant {
   readonly render: Render;
   readonly #knowsDeveloper: boolean;
@@ -202,7 +205,7 @@ class Variant {
     this.#knowsXmlTools = /\bxml_tools\b/.test(source);
   }
 
-  /** SmolLM3's template reads tools that are called as JSON from `xml_tools`. */
+  /** Returns the template's variables for tools. SmolLM3's template reads JSON tools from `xml_tools`. */
   toolVariables(given: unknown[] | null): Record<string, unknown> {
     const tools = given?.some((tool) => complete(tool) !== tool) && this.needsAll
       ? given.map(complete)
@@ -215,15 +218,18 @@ class Variant {
     return this.#needsAll ??= !this.#tryTools([BARE_TOOL]) && this.#tryTools([complete(BARE_TOOL)]);
   }
 
-  /** Most templates do not know `developer`, the API's newer name for the system role. */
+  /**
+   * Returns the message with a role that the template knows. Most do not know `developer`, the API's newer name for
+   * system.
+   */
   translate(message: Record<string, unknown>): Record<string, unknown> {
     const rename = message.role === "developer" && !this.#knowsDeveloper;
     return rename ? { ...message, role: "system" } : message;
   }
 
   /**
-   * The form in which the template takes a message with calls, found by trial. A template that ignores calls
-   * gets an empty content, and so does one that prints a missing content as "None".
+   * The form of messages with tool calls that the template takes, found by trial. A template that ignores calls gets an
+   * empty content, and so does one that prints a missing content as "None".
    */
   get callStyle(): CallStyle {
     return this.#callStyle ??= this.#findCallStyle();
@@ -260,7 +266,7 @@ class Variant {
     return this.#takesSystem ??= this.#try(probe, null)?.includes("compy_system") ?? false;
   }
 
-  /** Returns the rendered text; undefined where it does not show the call. */
+  /** Returns the rendered test conversation; undefined if it does not show the call. */
   #tryCalls(style: CallStyle): string | undefined {
     const messages = PROBE.map((message) => plainMessage(message, style, this.takesParts));
     const text = this.#try(messages, [complete(BARE_TOOL)]);
@@ -271,7 +277,7 @@ class Variant {
     return this.#try([plainMessage(PROBE[0], CALL_STYLES[0], this.takesParts)], tools) !== undefined;
   }
 
-  /** Returns the rendered text; undefined where rendering fails, or takes longer than a trial may. */
+  /** Returns the rendered text; undefined if rendering fails or takes longer than a trial may. */
   #try(messages: readonly unknown[], tools: readonly unknown[] | null): string | undefined {
     const texts = { bos_token: "", eos_token: "" };
     try {
@@ -284,7 +290,7 @@ class Variant {
 
 const BARE_TOOL = { type: "function", function: { name: "probe", parameters: { type: "object" } } };
 
-/** Returns the tool with an empty description and empty properties where it has none. */
+/** Returns the tool, with an empty description and empty properties if they are missing. */
 function complete<T>(tool: T): T {
   const { function: called } = (tool ?? {}) as { function?: Record<string, unknown> };
   const parameters = called?.parameters;
@@ -315,7 +321,7 @@ const PROBE: readonly ChatMessage[] = [
   { role: "user", content: "probe" },
 ];
 
-/** Returns a finder of the texts that must not become tokens inside untrusted text. */
+/** Returns a function that finds texts in untrusted text that must not become control tokens. */
 export function controlFinder(
   metadata: Metadata,
   tokenizer: Tokenizer,
@@ -326,14 +332,14 @@ export function controlFinder(
   const texts = new Map<number, string>();
   for (const [token, text] of tokens.entries()) {
     const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
-    // Templates search earlier turns for the end of a thought to remove it. The token that ends a thought does not
-    // end a turn, so messages may contain it.
+    // Templates remove thoughts from earlier turns by their end mark. That token does not end a turn, so messages may
+    // contain it.
     if (isControl && (which === "all" || !/think/i.test(text))) texts.set(token, text);
   }
   return new TokenFinder(texts);
 }
 
-/** Returns the error to throw instead of a template's. */
+/** Returns the error to throw when a template fails. */
 function templateError(what: string, error: unknown): ChatTemplateError {
   if (error instanceof TemplateRefusal) return new ChatTemplateError(error.message, { cause: error });
   const reason = error instanceof Error ? error.message : String(error);

@@ -7,10 +7,9 @@ import { type RankTemplate, type Tokenizer, TooManyTokens } from "../../tokenize
 const KEY = "tokenizer.chat_template.rerank";
 
 /**
- * Returns the prompt format for ranking: the file's `tokenizer.chat_template.rerank`, a text with `{query}`
- * and `{document}`. Without one it is [BOS] query [EOS] [SEP] document [EOS], with the special tokens that
- * the file asks for. This follows llama-server, except that control tokens spelled in a query or document
- * stay text.
+ * Returns the prompt format for ranking: the file's `tokenizer.chat_template.rerank`, a text with `{query}` and
+ * `{document}`. Without a template the prompt is [BOS] query [EOS] [SEP] document [EOS], with the special tokens that
+ * the file enables. This follows llama-server, except that control tokens spelled in a query or document stay text.
  */
 export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): RankTemplate {
   const template = metadata.has(KEY) ? metadata.getString(KEY) : undefined;
@@ -34,12 +33,12 @@ export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): Ra
 
 function plainPair(metadata: Metadata, tokenizer: Tokenizer): RankTemplate["encode"] {
   const { bosToken, separatorToken } = tokenizer;
-  // The tokens that the tokenizer puts around a text.
+  // Special tokens that the tokenizer adds around a text.
   const added = tokenizer.encode("", { addSpecial: true });
   const before = bosToken !== undefined && added[0] === bosToken ? [bosToken] : [];
   const after = added.slice(before.length);
   const asked = metadata.getBoolean("tokenizer.ggml.add_sep_token", false);
-  // WordPiece ends every text with SEP, which already separates the two.
+  // WordPiece ends every text with SEP, which already separates query and document.
   const apart = asked && separatorToken !== undefined &&
     metadata.getString("tokenizer.ggml.model") !== "bert";
   return (query, document, atMost = Infinity) => {

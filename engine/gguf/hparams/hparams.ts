@@ -5,50 +5,50 @@ import type { GgufFile, TensorInfo } from "../types.ts";
 
 /** How rotary frequencies are scaled for contexts longer than in training. */
 export type RopeScaling =
-  /** Divides positions by `factor`, which is 1 except for "linear". */
+  /** No scaling of frequencies: positions are divided by `factor`, which is 1 except for "linear". */
   | { readonly type: "none" | "linear" | "longrope"; readonly factor: number }
-  /** Divides the frequencies of slow pairs by `factor` and keeps fast ones. */
+  /** YaRN: the frequencies of slow pairs are divided by `factor`, and those of fast pairs are kept. */
   | {
     readonly type: "yarn";
     readonly factor: number;
     readonly originalContext: number;
     /**
-     * Pairs with at least `betaFast` turns in the original context are kept; pairs with at most `betaSlow`
-     * are divided.
+     * Rotated pairs with at least `betaFast` turns in the original context keep their frequency; pairs with at most
+     * `betaSlow` are divided.
      */
     readonly betaFast: number;
     readonly betaSlow: number;
-    /** Cancels this much of YaRN's magnitude. */
+    /** Exponent multiplier that cancels part of YaRN's magnitude. */
     readonly logMultiplier: number;
   };
 
 /** The shape of one layer; layers may differ. */
 export interface LayerShape {
   readonly heads: number;
-  /** Divides heads. */
+  /** Number of KV heads of the layer; divides heads. */
   readonly kvHeads: number;
-  /** 0 where every layer has experts and the file has no dense width. */
+  /** Width of a dense feed-forward block; 0 if every layer has experts and the file has no dense width. */
   readonly feedForwardLength: number;
 }
 
 /** Features that an architecture's files may use beyond a plain decoder's. */
 export interface Allowed {
-  /** Mixtures of experts. */
+  /** Whether layers may have mixtures of experts. */
   readonly experts?: boolean;
   /**
    * Layers may have different shapes. Heads, KV heads and the feed-forward width may be 0; the architecture
    * defines what that means.
    */
   readonly layersDiffer?: boolean;
-  /** No layer has attention, so there are no heads. */
+  /** Whether no layer has attention, and so the model has no heads. */
   readonly noAttention?: boolean;
-  /** Attention that is not causal. */
+  /** Whether attention may be bidirectional instead of causal. */
   readonly bothDirections?: boolean;
-  /** LayerNorms, whose epsilon has its own key. */
+  /** Whether the model has LayerNorms; their epsilon has a separate key. */
   readonly layerNorm?: boolean;
-  /** Value heads of another width than key heads. */
+  /** Whether value heads may differ in width from key heads. */
   readonly valuesDiffer?: boolean;
-  /** The LayerNorm epsilon key is read where the file lacks the RMSNorm one. */
+  /** Whether the LayerNorm epsilon key replaces a missing RMSNorm epsilon key. */
   readonly eitherEpsilon?: boolean;
 }
 
@@ -60,7 +60,7 @@ export interface Hparams {
   /** Context length of the training, in tokens. */
   readonly contextLength: number;
   readonly embeddingLength: number;
-  /** The largest over all layers, like headCount and headCountKv. */
+  /** Largest feed-forward width of all layers. headCount and headCountKv are maxima too. */
   readonly feedForwardLength: number;
   readonly headCount: number;
   readonly headCountKv: number;
@@ -69,11 +69,11 @@ export interface Hparams {
   /** Dimensions of a query or key head; an even number, and 0 without attention. */
   readonly keyLength: number;
   readonly valueLength: number;
-  /** Leading dimensions of a head that are rotated; an even number up to keyLength. */
+  /** Number of a head's leading dimensions that are rotated; an even number up to keyLength. */
   readonly ropeDimensionCount: number;
   readonly ropeFreqBase: number;
   readonly ropeScaling: RopeScaling;
-  /** Factor on cosine and sine, beside YaRN's own. */
+  /** Factor on cosine and sine, in addition to YaRN's. */
   readonly ropeMagnitude: number;
   /** Context length of the training before the context was extended, in tokens. */
   readonly ropeOriginalContext: number;
@@ -82,7 +82,7 @@ export interface Hparams {
   readonly vocabSize: number;
 }
 
-/** Upper limits: about four times the largest published models. */
+/** Upper limits of hyper-parameters: about four times the largest published models. */
 const MAX = {
   blockCount: 1024,
   contextLength: 16_777_216,
@@ -97,8 +97,8 @@ const MAX = {
 
 /**
  * Reads the hyper-parameters that all architectures share, with llama.cpp's defaults, and checks the token
- * embedding against them. Throws GgufError: GGUF_HPARAM naming the key for a wrong value or a feature that is
- * not `allowed`, GGUF_VOCAB where embedding and tokens differ.
+ * embedding against them. Throws GgufError: GGUF_HPARAM with the key for a wrong value or a feature that is not
+ * `allowed`, GGUF_VOCAB if embedding and tokens differ.
  *
  * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
@@ -180,7 +180,7 @@ function readLayers(keys: ArchitectureKeys, blockCount: number, allowed: Allowed
     allowed.layersDiffer
       ? keys.perLayer(name, { layers: blockCount, max, least: 0, fallback })
       : Array<number>(blockCount).fill(keys.uniformCount(name, max, blockCount, fallback));
-  // A mixture without dense layers may lack the dense width.
+  // A model with experts in all layers may lack the dense width.
   const onlyExperts = allowed.experts && !keys.has("feed_forward_length") &&
     keys.has("expert_feed_forward_length");
   const feedForwards = onlyExperts
@@ -224,7 +224,7 @@ function readOriginalContext(keys: ArchitectureKeys, contextLength: number): num
   return given === 0 ? contextLength : keys.count(name, MAX.contextLength);
 }
 
-/** Llama 3's scaling has no key; it comes as the tensor `rope_freqs.weight`. */
+/** Reads how rotary frequencies are scaled. Llama 3's scaling has no key; it is in the tensor `rope_freqs.weight`. */
 function readRopeScaling(keys: ArchitectureKeys, originalContext: number): RopeScaling {
   const type = keys.metadata.getString(keys.name("rope.scaling.type"), "linear");
   if (type === "none" || type === "longrope") return { type, factor: 1 };
@@ -232,7 +232,7 @@ function readRopeScaling(keys: ArchitectureKeys, originalContext: number): RopeS
     keys.refuse("rope.scaling.type", quote(type), `"none", "linear", "yarn" or "longrope"`);
   }
   const key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
-  // Older converters write 0 for "not scaled".
+  // Older converters write a factor of 0 for "not scaled".
   const factor = keys.metadata.getNumber(keys.name(key), 0);
   if (factor === 0 || factor === 1) return { type: "none", factor: 1 };
   const scaled = keys.positive(key, MAX.ropeFactor);
@@ -254,8 +254,8 @@ function readYarn(keys: ArchitectureKeys, factor: number, originalContext: numbe
 }
 
 /**
- * Returns the rows of the token embedding, which must equal the token count; for a file without weights, the
- * token count.
+ * Returns the number of rows of the token embedding, which must equal the token count. For a file without weights,
+ * returns the token count.
  */
 function readVocabSize(file: GgufFile, keys: ArchitectureKeys, embeddingLength: number): number {
   const tokens = file.metadata.getStrings("tokenizer.ggml.tokens")?.length;

@@ -4,15 +4,15 @@ import type { GgufFile } from "../types.ts";
 
 /** LFM2's hyper-parameters beyond the common ones. A layer without KV heads is a convolution. */
 export interface Lfm2Hparams {
-  /** Inputs of a convolution: the token's own and those of the previous tokens. */
+  /** Number of inputs of a convolution: the token's own and those of the previous tokens. */
   readonly taps: number;
-  /** Tokens that attention reads per row, the row itself included; 0 is all. */
+  /** Number of tokens that attention reads per row, including the row itself; 0: all. */
   readonly window: number;
   /** Leading layers with a dense feed-forward block. The other layers have experts. */
   readonly denseLayers: number;
 }
 
-/** Limits of the kernels. */
+/** Maximum taps of a convolution that the kernels support. */
 const MAX_TAPS = 16;
 const WIDTH_STEP = 32;
 

@@ -11,11 +11,11 @@ export interface MambaHparams {
   readonly stateSize: number;
 }
 
-/** Limits of the kernels. */
+/** Limits of the Mamba2 kernels. */
 const MAX = { heads: 4096, size: 256 };
 const STEP = 16;
 const CONV_KERNEL = 4;
-/** A group's channels come in multiples of this: they are normed together and quantized in blocks. */
+/** Unit of a group's channels, because they are normed together and quantized in blocks. */
 const GROUP_STEP = 32;
 
 /** Reads and checks Mamba2's `{architecture}.ssm.*` keys. Throws GgufError(GGUF_HPARAM) naming the key. */

@@ -3,8 +3,8 @@ import { GgufError, quote } from "../errors.ts";
 import type { GgufFile } from "../types.ts";
 
 /**
- * How a text's rows become one row: their mean, the first (`cls`) or the last. `rank` takes the last row,
- * from which a head computes one logit per label.
+ * How a text's rows become one row: their mean, the first (`cls`) or the last. `rank`: a head computes one logit per
+ * label from the last row.
  *
  * ```ts
  * import { loadModel, type PoolingKind } from "compy";
@@ -21,11 +21,11 @@ export const POOLING_KINDS: readonly PoolingKind[] = ["mean", "cls", "last", "ra
 /** How a model turns a whole text into one row. */
 export interface ModelPooling {
   readonly kind: PoolingKind;
-  /** Labels of the ranking head; 0 without one. */
+  /** Number of labels of the ranking head; 0 without a head. */
   readonly labels: number;
 }
 
-/** The ranking head's tensor, without `.weight`. */
+/** Name of the ranking head's tensor, without `.weight`. */
 export const RANK_HEAD = "cls.output";
 const MAX_LABELS = 1024;
 
@@ -33,7 +33,7 @@ const MAX_LABELS = 1024;
 const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
 
 /**
- * Returns the pooling: `chosen`, or by default the file's, or else `usual`. Throws GgufError(GGUF_HPARAM) for
+ * Returns how the model pools texts: `chosen`, else as the file says, else `usual`. Throws GgufError(GGUF_HPARAM) for
  * an unknown kind, and for ranking without a head.
  */
 export function readPooling(
@@ -46,7 +46,7 @@ export function readPooling(
 }
 
 /**
- * Whether the file states its pooling, so its model is made to embed or rank texts. Throws as readPooling.
+ * Returns whether the file states its pooling, which means that its model embeds or ranks texts. Throws as readPooling.
  */
 export function saysPooling(file: GgufFile): boolean {
   return kindOf(file) !== undefined;

@@ -2,15 +2,15 @@
 
 import { isSchema } from "./findings.ts";
 
-/** Keywords whose grammar is cheap and always compiles. */
+/** JSON schema keywords whose grammar is cheap and always compiles. */
 const KEPT = ["type", "enum", "const", "required", "$ref", "$schema"];
 const MAPS = ["properties", "$defs", "definitions"];
 
-/** Returns a schema that accepts more: the structure of values without bounds, patterns and conditions. */
+/** Returns a looser schema: the structure of values without bounds, patterns and conditions. */
 export function coarse(schema: unknown): unknown {
   if (!isSchema(schema)) return schema;
   const result: Record<string, unknown> = {};
-  // These keywords may describe further properties and are dropped, so the object must accept any property.
+  // `allOf` and similar keywords may describe further properties. Without them, the object must accept any property.
   if ("allOf" in schema || "patternProperties" in schema) result.additionalProperties = true;
   for (const [keyword, value] of Object.entries(schema)) {
     if (KEPT.includes(keyword)) result[keyword] = value;
@@ -26,14 +26,14 @@ export function coarse(schema: unknown): unknown {
   return result;
 }
 
-/** Returns the schema without definitions that nothing refers to, so that they are not loosened. */
+/** Returns the schema without unused definitions, so that these are not loosened. */
 export function withoutUnused(schema: unknown): unknown {
   if (!isSchema(schema)) return schema;
   const { $defs, definitions, ...rest } = schema;
   const used = referencesIn(rest);
   const kept: Record<string, Record<string, unknown>> = {};
   for (const reference of used) {
-    // Other kinds of references may lead anywhere.
+    // References of other forms may lead anywhere.
     if (!/^#\/(\$defs|definitions)\/[^/%~]+$/.test(reference)) return schema;
     const [, keyword, name] = reference.split("/");
     const map = keyword === "$defs" ? $defs : definitions;

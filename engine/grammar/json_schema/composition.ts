@@ -1,4 +1,4 @@
-/** Tells which schemas are the only ones that describe their values, so that closing their objects is safe. */
+/** Finds schemas that are the only ones to describe their values, so that closing their objects is safe. */
 
 import { isSchema, type Schema } from "./findings.ts";
 
@@ -26,7 +26,7 @@ export function isAlone(schema: Schema, keyword: string, alone: boolean): boolea
     (keyword !== "allOf" || (Array.isArray(schema.allOf) && schema.allOf.length === 1));
 }
 
-/** Whether a reference leads to a schema that describes only a part of some value's properties. */
+/** Returns whether a reference leads to a schema that describes only some of a value's properties. */
 export function sharesReferences(schema: unknown, alone = true): boolean {
   if (!isSchema(schema)) return false;
   const isOnly = PROPERTIES.every((keyword) => keyword === "$ref" || !(keyword in schema));
@@ -37,7 +37,7 @@ export function sharesReferences(schema: unknown, alone = true): boolean {
   });
 }
 
-/** Whether a value may have to match two schemas at once. */
+/** Returns whether a value may have to match two schemas at once. */
 export function composes(schema: unknown): boolean {
   if (Array.isArray(schema)) return schema.some(composes);
   if (!isSchema(schema)) return false;

@@ -1,9 +1,9 @@
-/** Expresses `uniqueItems` where the items have few values. */
+/** Expresses `uniqueItems` if the items have few possible values. */
 
 import { type Findings, isSchema, type Path, refused, type Schema } from "./findings.ts";
 import { isOf } from "./negation.ts";
 
-/** More lists are not written out. */
+/** Maximum number of lists that are written out for `uniqueItems`. */
 const MAX_LISTS = 400;
 const VALUE_KEYWORDS = ["type", "enum", "const", "title", "description", "default", "$comment", "examples"];
 
@@ -33,7 +33,7 @@ export function readDistinct(
   result.enum = lists;
 }
 
-/** Returns the values that a schema of items lists; undefined if it does not. */
+/** Returns the values that a schema of items lists; undefined if it lists none. */
 function valuesOf(items: unknown, at: (reference: string) => unknown): unknown[] | undefined {
   if (!isSchema(items)) return undefined;
   if (typeof items.$ref === "string" && Object.keys(items).length === 1) {

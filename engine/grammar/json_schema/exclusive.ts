@@ -1,4 +1,4 @@
-/** Tests whether the schemas of a `oneOf` plainly exclude each other, so that it means the same as `anyOf`. */
+/** Tests whether the schemas of a `oneOf` exclude each other, so that it equals `anyOf`. */
 
 import type { Budget } from "../pattern/automaton.ts";
 import { isSchema, type Schema } from "./findings.ts";
@@ -6,7 +6,7 @@ import { isSelfContained } from "./objects.ts";
 
 /** Facts that hold for every value a schema accepts. */
 interface Facts {
-  /** The types of a value, with "integer" as "number"; absent if any type is possible. */
+  /** The possible types of a value, with "integer" as "number"; undefined if any type is possible. */
   readonly types?: ReadonlySet<string>;
   /** The possible values as JSON, if there are few. */
   readonly values?: ReadonlySet<string>;
@@ -26,7 +26,7 @@ export interface ExclusiveOptions {
   readonly root: unknown;
   /** Whether an object must not have properties that its schema does not list. */
   readonly closed: boolean;
-  /** Comparisons left for all schemas together. At 0, schemas count as overlapping. */
+  /** Remaining comparisons for all schemas together. At 0, schemas count as overlapping. */
   readonly budget: Budget;
 }
 
@@ -49,7 +49,7 @@ function apart(one: ReadonlySet<string> | undefined, other: ReadonlySet<string> 
   return one !== undefined && other !== undefined && one.isDisjointFrom(other);
 }
 
-/** Whether objects of one kind cannot have a name that the other kind needs. */
+/** Returns whether objects of one kind cannot have a name that the other kind requires. */
 function lacks({ names }: Facts, { required }: Facts): boolean {
   return names !== undefined && !required.isSubsetOf(names);
 }
@@ -96,7 +96,7 @@ function typeOf(value: unknown): string {
 /** Returns the value that a JSON pointer refers to; undefined if unknown. */
 export function at(root: unknown, reference: string): unknown {
   const fragment = reference.slice(reference.indexOf("#") + 1);
-  // Other spellings of a reference are refused where it is read, or yield no facts here.
+  // References in other spellings are refused where they are read; here they yield no facts.
   if (fragment.includes("%")) return undefined;
   let place = root;
   for (const part of fragment.split("/").slice(1)) {

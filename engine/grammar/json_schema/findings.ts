@@ -1,4 +1,4 @@
-/** Refuses or loosens keywords that a grammar cannot express. */
+/** Records keywords that a grammar cannot express: they are refused or loosened. */
 
 import { type Budget, patternBudget } from "../pattern/automaton.ts";
 import { ConstraintError } from "../types.ts";
@@ -16,8 +16,8 @@ export class Findings {
   readonly comparisons: Budget = { left: 20_000 };
 
   /**
-   * `mayLoosen`: whether the grammar may accept more than the schema. `onlyPatterns`: whether keywords beside a pattern
-   * are dropped, because the library has refused both together.
+   * `mayLoosen`: the grammar may accept more than the schema. `onlyPatterns`: keywords beside a pattern are dropped,
+   * because the library refused both together.
    */
   constructor(readonly mayLoosen: boolean, readonly onlyPatterns = false) {}
 
@@ -37,7 +37,7 @@ export function pointer(path: Path): string {
   return path.map((part) => "/" + part.replaceAll("~", "~0").replaceAll("/", "~1")).join("");
 }
 
-/** Returns a short text for messages. */
+/** Returns a value as a short text for messages. */
 export function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 100 ? text.slice(0, 100).toWellFormed() + "…" : text;

@@ -1,7 +1,10 @@
-/** JSON schema's formats as regular expressions, no wider than ajv-formats: RFC 3339, 4122, 3986, 5321, 1123, 4291. */
+/**
+ * JSON schema formats as regular expressions, at least as strict as ajv-formats: RFC 3339, 4122, 3986, 5321, 1123,
+ * 4291.
+ */
 
 const YEAR = "[0-9]{4}";
-/** Years divisible by 4, except centuries that are not divisible by 400. */
+/** Pattern of leap years: divisible by 4, except centuries that are not divisible by 400. */
 const LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)";
 const DATE = `(?:${YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])` +
   `|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|${LEAP_YEAR}-02-29)`;
@@ -12,7 +15,7 @@ const DAYS = "(?:[0-9]{1,9}Y(?:[0-9]{1,9}M(?:[0-9]{1,9}D)?)?|[0-9]{1,9}M(?:[0-9]
 const HOURS = "T(?:[0-9]{1,9}H(?:[0-9]{1,9}M(?:[0-9]{1,9}S)?)?|[0-9]{1,9}M(?:[0-9]{1,9}S)?|[0-9]{1,9}S)";
 
 const LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
-/** At most three labels of 63 characters, so never more than 253 in total. */
+/** Pattern of host names: at most three labels of 63 characters, so never more than 253 in total. */
 const HOST = `${LABEL}(?:\\.${LABEL}){0,2}`;
 const ATEXT = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
 

@@ -1,4 +1,4 @@
-/** Expresses `not` where it excludes values, types or a pattern. */
+/** Expresses the keyword `not` if it excludes values, types or a pattern. */
 
 import { allBut, mismatches } from "../pattern/rust_pattern.ts";
 import { type Findings, isSchema, type Path, type Schema } from "./findings.ts";
@@ -21,7 +21,7 @@ export function negationOf(schema: Schema, path: Path, findings: Findings): Sche
   const types = [schema.type ?? TYPES].flat() as string[];
   const is = (...names: string[]) => keywords.every((key) => names.includes(key));
   try {
-    // A value that `type` already excludes needs no exclusion.
+    // A value that `type` already excludes needs no further exclusion.
     const excluded = values?.filter((value) => type === undefined || isOf(value, [type].flat() as string[]));
     if (excluded && (is("const", "type") || is("enum", "type"))) return valuesBut(excluded, types);
     if (is("type")) {
@@ -71,7 +71,7 @@ export function negationOf(schema: Schema, path: Path, findings: Findings): Sche
   }
 }
 
-/** Returns ranges of all numbers but these. */
+/** Returns ranges of all numbers except the given ones. */
 function between(numbers: readonly number[], type: string): Schema[] {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);
   const edges = [undefined, ...sorted, undefined];
@@ -90,13 +90,13 @@ function anyOf(types: readonly string[], type: string, parts: readonly Schema[])
   return { anyOf: [...others.map((other) => ({ type: other })), ...types.includes(type) ? parts : []] };
 }
 
-/** Returns all types but these; undefined if "integer" is excluded without "number". */
+/** Returns all types except the given ones; undefined if "integer" is excluded without "number". */
 function typesBut(types: readonly string[]): string[] | undefined {
   if (types.includes("integer") && !types.includes("number")) return undefined;
   return TYPES.filter((type) => !types.includes(type));
 }
 
-/** Whether a value has one of the types. */
+/** Returns whether a value has one of the types. */
 export function isOf(value: unknown, types: readonly string[]): boolean {
   const type = value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
   return types.includes(type) || (types.includes("integer") && Number.isInteger(value));

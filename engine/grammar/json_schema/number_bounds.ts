@@ -1,8 +1,8 @@
 /** Rewrites number bounds of a schema so that the library and every reader of the answer agree on them. */
 
-/** Every reader parses this many digits of a number exactly. */
+/** Number of significant digits that every JSON reader parses exactly. */
 const DIGITS = 15;
-/** The bound in place of an excluded 0. It needs fewer digits than the smallest double, which needs 324. */
+/** Bound in place of an excluded 0, with few digits. The smallest double would need 324. */
 const NEAR_ZERO = 1e-20;
 
 const EXCLUDED = [
@@ -40,7 +40,7 @@ function rounded(bound: number, sign: 1 | -1): number {
 const double = new Float64Array(1);
 const bits = new BigInt64Array(double.buffer);
 
-/** Returns the next double in the direction of `sign`. */
+/** Returns the next double, upward or downward by `sign`. */
 function neighbour(value: number, sign: 1 | -1): number {
   if (value === 0) return sign * NEAR_ZERO;
   double[0] = value;

@@ -4,22 +4,22 @@ import { type Findings, type Path, type Schema, show } from "./findings.ts";
 import { keepInward } from "./number_bounds.ts";
 
 /**
- * Integers up to this are exact in every reader. Numbers without bounds get it as their bound, so they have at most 16
- * digits.
+ * Largest integer that every JSON reader parses exactly. Numbers without bounds get it as their bound, so they have at
+ * most 16 digits.
  */
 const LARGEST = Number.MAX_SAFE_INTEGER;
-/** The library counts in 64 bits. */
+/** Lowest integer bound: the library counts in 64 bits. */
 const LEAST_64 = -(2 ** 63) + 1024;
 const MOST_64 = 2 ** 63;
-/** Bounds of numbers that are not integers: the library compares their integer parts in 64 bits. */
+/** Maximum bound of numbers that are not integers: the library compares their integer parts in 64 bits. */
 const MOST_REAL = 2 ** 63 - 1024;
-/** The library's divisors overflow above this. */
+/** Largest divisor that does not overflow in the library. */
 const LARGEST_DIVISOR = 400_000_000;
-/** The step of numbers in tool arguments: at most nine digits of a fraction. */
+/** Step of numbers in tool arguments: at most nine decimal places. */
 const FINEST = 1e-9;
 const BOUNDS = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 
-/** Whether the guards of tool arguments apply: their numbers have no endless fraction and no exponent. */
+/** Whether the guards of tool arguments apply, so that numbers have no endless fraction and no exponent. */
 export interface NumberGuard {
   readonly fraction: boolean;
 }
@@ -48,7 +48,7 @@ export function readNumbers(
   keepInward(result);
   const isBounded = "minimum" in result || "maximum" in result;
   if (isInteger || isBounded || guard.fraction || most !== undefined) {
-    // If one bound is beyond LARGEST, the other bound on that side of 0 is the limit of 64 bits.
+    // If one bound is beyond LARGEST, the other bound on that side of 0 becomes the 64-bit limit.
     const other = (bound: unknown, sign: 1 | -1) =>
       typeof bound === "number" && sign * bound > LARGEST ? sign * MOST_REAL : sign * LARGEST;
     result.minimum ??= most === undefined ? other(result.maximum, -1) : -most;
@@ -62,7 +62,7 @@ export function readNumbers(
   }
 }
 
-/** Returns a bound that the library can read; undefined if there is none. `side`: -1 for a lower bound. */
+/** Returns a bound that the library can read; undefined if there is none. `side` is -1 for a lower bound. */
 function boundOf(value: unknown, side: 1 | -1, isInteger: boolean): number | undefined {
   if (typeof value !== "number") return undefined;
   if (side * value <= -MOST_REAL) return undefined;
@@ -70,7 +70,7 @@ function boundOf(value: unknown, side: 1 | -1, isInteger: boolean): number | und
   return side * value > side * most ? most : value;
 }
 
-/** Returns whether a bound is a multiple of 1e-6, so that numbers in steps of FINEST come close to it. */
+/** Returns whether a bound is a multiple of 1e-6, so that numbers in steps of FINEST reach it. */
 function isCoarse(bound: unknown): boolean {
   return Number.isInteger((bound as number) * 1e6);
 }
@@ -94,7 +94,7 @@ function mostMultiple(result: Record<string, unknown>, path: Path, findings: Fin
   delete result.multipleOf;
 }
 
-/** Returns the number of decimal places as the library counts them; undefined if it counts wrongly. */
+/** Returns the number of decimal places as the library counts them; undefined if the library counts wrongly. */
 function digitsOf(step: number): number | undefined {
   let value = step, digits = 0;
   for (; value % 1 !== 0; digits++) value *= 10;

@@ -1,16 +1,16 @@
-/** Rewrites the keywords of objects that the library does not know. */
+/** Rewrites object keywords that the library does not support. */
 
 import { LIMITS } from "../limits.ts";
 import { rustPatterns } from "../pattern/rust_pattern.ts";
 import { define, type Findings, isEmpty, isSchema, type Path, type Schema } from "./findings.ts";
 import { FORMATS } from "./formats.ts";
 
-/** Keywords that say more about which properties an object may have. */
+/** Keywords that may add rules about an object's properties. */
 const MORE_PROPERTIES = ["allOf", "anyOf", "oneOf", "$ref", "if", "then", "else", "dependentSchemas"];
 
 /**
- * Whether an object's `properties` are all that its schema says about names. `unevaluatedProperties` then means the
- * same as `additionalProperties`.
+ * Returns whether only `properties` determines an object's names. `unevaluatedProperties` then equals
+ * `additionalProperties`.
  */
 export function isSelfContained(schema: Schema): boolean {
   return MORE_PROPERTIES.every((keyword) => {
@@ -19,15 +19,14 @@ export function isSelfContained(schema: Schema): boolean {
   });
 }
 
-/** Whether a schema beside `properties` cannot allow more properties, for example `{"required": ["a"]}`. */
+/** Returns whether a schema beside `properties` cannot allow more properties, for example `{"required": ["a"]}`. */
 function namesNothing(schema: unknown): boolean {
   return isSchema(schema) && !("properties" in schema) && !("patternProperties" in schema) &&
     !("additionalProperties" in schema) && MORE_PROPERTIES.every((keyword) => !(keyword in schema));
 }
 
 /**
- * Translates `propertyNames` and `unevaluatedProperties`, and closes an object of tool arguments that lists its
- * properties.
+ * Translates `propertyNames` and `unevaluatedProperties`. Closes objects of tool arguments that list their properties.
  */
 export function readProperties(
   schema: Schema,
@@ -46,7 +45,7 @@ export function readProperties(
   if (
     mayClose && isOwn && isListed && schema.propertyNames === undefined && !("additionalProperties" in result)
   ) {
-    // A required property that is not listed may have any value.
+    // A required property that the schema does not describe may have any value.
     const unlisted = unlistedOf(result).map((name) => [name, true]);
     result.properties = { ...Object.fromEntries(unlisted), ...result.properties as object };
     result.additionalProperties = false;
@@ -68,7 +67,7 @@ function unlistedOf({ required, properties = {} }: Schema): string[] {
   return names.filter((name) => typeof name === "string" && !Object.hasOwn(properties as object, name));
 }
 
-/** Expresses `propertyNames` by the other keywords of objects. */
+/** Expresses `propertyNames` by other object keywords. */
 function readNames(schema: Schema, result: Record<string, unknown>, path: Path, findings: Findings): void {
   const names = namesOf(schema.propertyNames, path, findings);
   if (names === undefined) return;
@@ -95,13 +94,13 @@ function readNames(schema: Schema, result: Record<string, unknown>, path: Path, 
 }
 
 interface Names {
-  /** All names, if they are listed. */
+  /** All allowed names, if the schema lists them. */
   readonly texts?: readonly string[];
   readonly pattern: readonly string[];
   readonly allows: (name: string) => boolean;
 }
 
-/** Reads `propertyNames`; undefined if it allows every name or is loosened. */
+/** Returns the names that `propertyNames` allows; undefined if it allows all or is loosened. */
 function namesOf(schema: unknown, path: Path, findings: Findings): Names | undefined {
   if (schema === undefined || schema === true) return undefined;
   if (schema === false) return { texts: [], pattern: [], allows: () => false };
@@ -134,7 +133,10 @@ function namesOf(schema: unknown, path: Path, findings: Findings): Names | undef
   }
 }
 
-/** Checks counts that cannot be enforced: unlisted keys may come twice, and optional keys may be missing. */
+/**
+ * Refuses or loosens property counts that cannot be enforced: unlisted keys may come twice, and optional keys may be
+ * missing.
+ */
 function checkCounts(result: Record<string, unknown>, path: Path, findings: Findings): void {
   const { minProperties, maxProperties, patternProperties, additionalProperties } = result;
   const required = new Set(Array.isArray(result.required) ? result.required : []);
@@ -158,7 +160,7 @@ function checkCounts(result: Record<string, unknown>, path: Path, findings: Find
       delete result.minProperties;
       continue;
     }
-    // The library can only distinguish none, one and several of the optional properties.
+    // Of the optional properties, the library can only distinguish none, one and several.
     const closed = additionalProperties === false && isEmpty(patternProperties ?? {});
     const [least, most] = [minProperties ?? 0, maxProperties ?? required.size + 1].map((count) =>
       (count as number) - required.size

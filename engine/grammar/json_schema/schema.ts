@@ -22,12 +22,12 @@ import { readNumbers } from "./numbers.ts";
 import { readProperties } from "./objects.ts";
 import { checkName, patternsOf, translated, writableOf } from "./strings.ts";
 
-/** JSON is written as Python's json.dumps does, the form that models have seen most. */
+/** JSON is written as in Python's json.dumps, the form that models have seen most. */
 const WRITING = {
   whitespace_flexible: false,
   item_separator: ", ",
   key_separator: ": ",
-  // Without \uXXXX a text has one spelling, so two different keys can never look alike.
+  // Without \uXXXX escapes, a text has one spelling, so two different keys never look alike.
   json_allowed_escapes: 'nrbtf\\"',
 };
 
@@ -37,7 +37,7 @@ const MAPS = ["properties", "patternProperties", "$defs", "definitions"];
 const LISTS = ["anyOf", "oneOf", "allOf", "prefixItems"];
 /** Keywords with one schema. */
 const SINGLES = ["items", "additionalProperties", "additionalItems"];
-/** Keywords that are passed on unchanged. */
+/** Schema keywords that are passed on unchanged. */
 const PLAIN = [
   "const",
   "enum",
@@ -73,27 +73,27 @@ const UNSUPPORTED: Readonly<Record<string, (value: unknown, schema: Schema) => b
 const TYPES = ["null", "boolean", "number", "integer", "string", "array", "object"];
 /** Keywords for which null is a value. */
 const NULLABLE = ["const", "default"];
-/** The drafts in which `items` may be a list. */
+/** Pattern of the JSON schema drafts in which `items` may be a list. */
 const OLD_DRAFTS = /^https?:\/\/json-schema\.org\/draft(-0[67]|\/2019-09)\/schema#?$/;
-/** No answer has more characters, items or properties. */
+/** Upper limit of counts: no answer has more characters, items or properties. */
 const MOST = 1_000_000;
 const COUNTS = ["Length", "Items", "Properties"];
-/** The name of the definition of any value, where numbers have bounds. */
+/** Name of the definition that accepts any value, with bounds on its numbers. */
 const ANY = "compy any value";
 const ANY_VALUE = { $ref: `#/$defs/${encodeURIComponent(ANY)}` };
 
 /** Number of nested schemas that are read before the work may pause. */
 const SCHEMAS_PER_OFFER = 32;
 
-/** The level of a loose schema that accepts any object. */
+/** The coarsest level of a loose schema: it accepts any object. */
 export const COARSEST = 3;
 
 export interface SchemaUse {
   /** Whether an object must not have properties that its schema does not list, unless the schema allows them. */
   readonly closed?: boolean;
-  /** Whether the grammar may accept more than the schema where it cannot be expressed. */
+  /** Whether the grammar may accept more than the schema if it cannot express a keyword. */
   readonly loose?: boolean;
-  /** For loose schemas: 0 for all that can be expressed, up to COARSEST, which accepts any object. */
+  /** Level of a loose schema: 0 enforces every keyword that can be expressed; COARSEST accepts any object. */
   readonly level?: number;
 }
 
@@ -104,8 +104,8 @@ export interface CompilableSchema {
 }
 
 /**
- * Returns the schema to compile. Throws ConstraintError with the path of an unsupported keyword, or of a reference to
- * a place outside the schema, unless it may be loosened: nothing is ever fetched.
+ * Returns the schema to compile. Throws ConstraintError with the path of an unsupported keyword, or of a reference to a
+ * place outside the schema, unless it may be loosened. Nothing is ever fetched.
  */
 export function compilableSchema(given: unknown, use: SchemaUse = {}): CompilableSchema {
   return finish(compiling(given, use));
@@ -158,7 +158,7 @@ class Reader {
     this.#sharesReferences = closed && sharesReferences(root);
   }
 
-  /** `alone`: whether no other schema describes the same value's properties. */
+  /** Reads a schema. `alone`: whether no other schema describes the same value's properties. */
   *read(given: unknown, path: Path, alone: boolean): Paced<boolean | Record<string, unknown>> {
     this.#schemas.add(pointer(path));
     if (this.#schemas.size % SCHEMAS_PER_OFFER === 0) yield;
@@ -186,7 +186,7 @@ class Reader {
     return result;
   }
 
-  /** Checks that references lead to schemas that were read. */
+  /** Throws for a reference that leads to no schema that was read. */
   checkReferences(): void {
     for (const { path, target, holder } of this.#references) {
       const pointer = target === "" || target.startsWith("/") ? target : this.#anchors.get(target);
@@ -196,14 +196,14 @@ class Reader {
     }
   }
 
-  /** Returns a schema of any value. In tool arguments, its numbers have bounds. */
+  /** Returns a schema for any value. In tool arguments, its numbers have bounds. */
   #any(): true | Record<string, unknown> {
     if (!this.closed || this.#composes) return true;
     this.usesAny = true;
     return { ...ANY_VALUE };
   }
 
-  /** Bounds the numbers in lists and objects whose members may be any value. */
+  /** Bounds numbers inside lists and objects whose members may be any value. */
   #guardInside(result: Record<string, unknown>): void {
     const any = this.#any();
     if (any === true) return;
@@ -214,7 +214,7 @@ class Reader {
     if (types.includes("object") && !("enum" in result)) result.additionalProperties ??= any;
   }
 
-  /** Drops the lengths of a string with a pattern: the library cannot always tell whether any text has both. */
+  /** Drops the lengths of a string with a pattern: the library cannot always tell whether a text satisfies both. */
   #dropLengths(schema: Schema, result: Record<string, unknown>, path: Path): void {
     if (schema.pattern === undefined) return;
     for (const keyword of ["minLength", "maxLength"].filter((keyword) => keyword in result)) {
@@ -358,7 +358,10 @@ class Reader {
     return `#${fragment}`;
   }
 
-  /** Checks counts. Throws ConstraintError for one that no answer can reach, even if the schema may be loosened. */
+  /**
+   * Checks counts such as `minItems`. Throws ConstraintError for a count that no answer can reach, even if the schema
+   * may be loosened.
+   */
   #checkCounts(result: Record<string, unknown>, path: Path): void {
     for (const what of COUNTS) {
       for (const keyword of [`min${what}`, `max${what}`]) {
@@ -375,7 +378,7 @@ class Reader {
               true,
             );
           }
-          // No answer exceeds this maximum, so it is dropped.
+          // No answer exceeds this maximum, so the keyword is dropped.
           delete result[keyword];
         }
       }

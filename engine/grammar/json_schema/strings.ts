@@ -1,4 +1,4 @@
-/** Translates the keywords of strings, and drops values that answers cannot write. */
+/** Translates string keywords, and drops values that answers cannot contain. */
 
 import { isWritable } from "../pattern/ecma_pattern.ts";
 import { rustPatterns } from "../pattern/rust_pattern.ts";
@@ -7,7 +7,7 @@ import { FORMATS } from "./formats.ts";
 
 const UNWRITTEN = "has a character that answers do not write: they are without \\uXXXX";
 
-/** Returns `pattern` and `format` as patterns that must all match. An unknown format is an annotation. */
+/** Returns `pattern` and `format` as patterns that must all match. An unknown format is ignored. */
 export function patternsOf({ pattern, format }: Schema, path: Path, findings: Findings): string[] {
   const own = pattern === undefined ? [] : translated(pattern, [...path, "pattern"], findings) ?? [];
   const known = typeof format === "string" ? FORMATS.get(format) : undefined;
@@ -18,7 +18,7 @@ export function patternsOf({ pattern, format }: Schema, path: Path, findings: Fi
   return known === undefined ? own : [...own, known];
 }
 
-/** Returns a pattern in the library's syntax; undefined if it is loosened. */
+/** Returns a pattern in the library's syntax; undefined if the keyword is loosened. */
 export function translated(value: unknown, path: Path, findings: Findings): string[] | undefined {
   if (typeof value !== "string") return void findings.refuse(path, "must be a string");
   try {
@@ -29,14 +29,14 @@ export function translated(value: unknown, path: Path, findings: Findings): stri
   }
 }
 
-/** Whether a name is well-formed text. No answer can contain others. */
+/** Refuses or loosens a name that is not well-formed Unicode: no answer can contain it. */
 export function checkName(name: unknown, path: Path, findings: Findings): boolean {
   if (typeof name !== "string" || name.isWellFormed()) return true;
   findings.refuse(path, "has half a surrogate pair");
   return false;
 }
 
-/** Returns the values of an `enum` that answers can write. For others, the library would drop characters. */
+/** Returns the values of an `enum` that answers can contain. In other values, the library would drop characters. */
 export function writableOf(
   values: readonly unknown[],
   path: Path,

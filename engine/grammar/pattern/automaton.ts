@@ -4,11 +4,11 @@ import { type CharacterSet, complement, contains, setOf } from "../character_set
 import { Inexact, type Pattern } from "./parse.ts";
 import { Search, type State } from "./program.ts";
 
-/** Automata with more states are not translated; their expressions would cost too much to compile. */
+/** Maximum states of an automaton to translate; larger expressions would be too expensive to compile. */
 const MAX_STATES = 200;
 const MAX_CHARACTERS = 20_000;
 
-/** Work left for translations, in moves of threads; a millisecond takes at least 300. */
+/** Remaining work for pattern translations, in thread moves; a millisecond allows at least 300. */
 export interface Budget {
   left: number;
 }
@@ -24,7 +24,7 @@ export function patternBudget(): Budget {
   return { left: 4000 };
 }
 
-/** Characters that JSON answers cannot contain: they could only be spelled with \u. */
+/** Characters that JSON answers cannot contain, because JSON could only write them as \uXXXX. */
 export const UNWRITABLE: CharacterSet = [[0, 7], [0xb, 0xb], [0xe, 0x1f], [0x7f, 0x7f]];
 
 /** A deterministic automaton over classes of characters. */
@@ -36,7 +36,7 @@ interface Automaton {
 
 /**
  * Returns an expression in Rust's syntax for exactly the texts in which the pattern matches, or, if `negative`, for all
- * other texts. The expression begins with ^ and ends with $. Returns undefined if there is no text. Throws Inexact if
+ * other texts. The expression begins with ^ and ends with $. Returns undefined if no text matches. Throws Inexact if
  * the expression would be too large.
  */
 export function expressionOf(pattern: Pattern, budget: Budget, negative = false): string | undefined {
@@ -82,7 +82,7 @@ function partition(sets: readonly CharacterSet[]): CharacterSet[] {
   return [...classes.values()].map(setOf);
 }
 
-/** Merges states with the same future. */
+/** Merges equivalent states of the automaton. */
 function smallest({ classes, moves, accepts }: Automaton): Automaton {
   let groups = accepts.map(Number);
   for (let count = 0;;) {
@@ -101,7 +101,9 @@ function smallest({ classes, moves, accepts }: Automaton): Automaton {
   };
 }
 
-/** Removes one state after another, and joins the expressions of the paths through it. */
+/**
+ * Returns the automaton's expression: removes states one by one and joins the expressions of the paths through each.
+ */
 function expressionFrom({ classes, moves, accepts }: Automaton, budget: Budget): string | undefined {
   const start = moves.length, end = start + 1;
   const ways = new Map<number, Map<number, string>>();
@@ -140,7 +142,7 @@ function expressionFrom({ classes, moves, accepts }: Automaton, budget: Budget):
   return ways.get(start)?.get(end);
 }
 
-/** The number of paths through a state, weighted by the length of their expressions. */
+/** Returns the number of paths through a state, weighted by the length of their expressions. */
 function cost(ways: ReadonlyMap<number, ReadonlyMap<number, string>>, state: number): number {
   let into = 0, incoming = 0;
   for (const [from, row] of ways) {

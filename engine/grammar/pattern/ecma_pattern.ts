@@ -1,20 +1,20 @@
 /** Translates patterns of JSON schema (ECMAScript with the `u` flag) into the syntax of Rust's regex crate. */
 
-/** ECMAScript's meaning of \s and . where Rust's differs. */
+/** Classes for ECMAScript's \s and ., where they differ from Rust's. */
 const WHITE =
   "\\t-\\r \\u{a0}\\u{1680}\\u{2000}-\\u{200a}\\u{2028}\\u{2029}\\u{202f}\\u{205f}\\u{3000}\\u{feff}";
 const ANY = "[^\\n\\r\\u{2028}\\u{2029}]";
 const CLASSES: Readonly<Record<string, string>> = { d: "0-9", w: "A-Za-z0-9_", s: WHITE };
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, r: 13, f: 12, v: 11 };
 
-/** Characters that JSON can only spell as \uXXXX, which answers never use. */
+/** Class of the characters that JSON can only write as \uXXXX, which answers never contain. */
 // deno-lint-ignore no-control-regex
 const UNWRITABLE = /[\0-\x07\v\x0e-\x1f\x7f]/u;
 const WRITABLE = "[^\\x00-\\x07\\x0b\\x0e-\\x1f\\x7f]";
-/** Matches nothing. */
+/** Expression that matches nothing. */
 const NOTHING = "[^\\x00-\\u{10ffff}]";
 
-/** Whether a JSON answer can contain the text in a string. */
+/** Returns whether a string in a JSON answer can contain the text. */
 export function isWritable(text: string): boolean {
   return text.isWellFormed() && !UNWRITABLE.test(text);
 }
@@ -38,8 +38,8 @@ export function rustPattern(source: string): string {
 }
 
 /**
- * Whether the pattern is valid. Without the `u` flag more characters may be escaped, as in "\\-". The remaining syntax
- * then means the same.
+ * Returns whether the pattern is valid. Without the `u` flag more characters may be escaped, as in "\\-"; other syntax
+ * has the same meaning.
  */
 export function isPattern(source: string): boolean {
   return parses(source, "u") || (!/\\[up]\{/i.test(source) && parses(source, ""));
@@ -55,8 +55,8 @@ function parses(source: string, flags: string): boolean {
 }
 
 /**
- * Returns the writable characters of a class. Without this, the library lets a class with all control characters also
- * match escaped quotes and backslashes, even if they are not in it.
+ * Returns a class without unwritable characters. A class with all control characters would also match escaped quotes
+ * and backslashes in the library.
  */
 function writableOf(characters: string): string {
   return `[${characters}&&${WRITABLE}]`;
@@ -69,17 +69,17 @@ function isUnwritable(code: number): boolean {
 interface Read {
   readonly text: string;
   readonly end: number;
-  /** Set if the text stands for one character. */
+  /** Code of the character that the text stands for; undefined if it is not one character. */
   readonly code?: number;
 }
 
-/** Reads one unit outside a class. */
+/** Reads one item of a pattern outside a class. */
 function readUnit(source: string, at: number): Read {
   const character = String.fromCodePoint(source.codePointAt(at)!);
   if (character === ".") return { text: ANY, end: at + 1 };
   if (character === "(" && source[at + 1] === "?") return readGroup(source, at);
   if (character === "\\") return readEscape(source, at, false);
-  // All other syntax is the same; blanks and "#" are special only in verbose patterns.
+  // The remaining syntax is equal in both languages; blanks and "#" are special only in verbose patterns.
   return { text: character, end: at + character.length, code: character.codePointAt(0) };
 }
 
@@ -109,7 +109,7 @@ function readClass(source: string, start: number): Read {
 }
 
 /**
- * Reads a character in a class. A dash keeps its place, which decides whether it forms a range; other characters are
+ * Reads one item in a class. A dash keeps its position, which decides whether it forms a range; other characters are
  * literal.
  */
 function readMember(source: string, at: number): Read {

@@ -1,4 +1,4 @@
-/** Parses patterns of ECMAScript into a tree. Only patterns with look-around need it. */
+/** Parses ECMAScript patterns into a tree. Only patterns with look-around need it. */
 
 import { type CharacterSet, complement, setOf, union } from "../character_set.ts";
 
@@ -10,7 +10,7 @@ export type Pattern =
   | { readonly type: "edge"; readonly at: "start" | "end" | "word" | "inside" }
   | { readonly type: "look"; readonly item: Pattern; readonly negative: boolean; readonly behind: boolean };
 
-/** A pattern that has no exact translation. The message says why, after "the pattern". */
+/** A pattern without an exact translation. The message completes "the pattern …". */
 export class Inexact extends SyntaxError {}
 
 const DIGITS: CharacterSet = [[0x30, 0x39]];
@@ -22,7 +22,7 @@ const WHITE = setOf(
 );
 const LINE_ENDS: CharacterSet = [[10, 10], [13, 13], [0x2028, 0x2029]];
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, r: 13, f: 12, v: 11, 0: 0 };
-/** For ranges with more characters, the other letter case is not added. */
+/** Maximum characters of a range for which the other letter case is added. */
 const MOST_CASES = 2000;
 
 /** Parses a pattern that is valid in ECMAScript. Throws Inexact for back-references and Unicode properties. */
@@ -30,7 +30,7 @@ export function parsePattern(source: string, ignoreCase: boolean): Pattern {
   return new Parser(source, ignoreCase).parse();
 }
 
-/** Returns the pattern that matches this text anywhere. */
+/** Returns a pattern that matches the given text anywhere. */
 export function literalPattern(text: string): Pattern {
   return { type: "sequence", items: [...text].map((character) => one(character.codePointAt(0)!)) };
 }
@@ -159,7 +159,7 @@ class Parser {
     return [[own, own]];
   }
 
-  /** Returns the set with the other cases of its letters, where the pattern ignores case. */
+  /** Returns the set with both cases of its letters, if the pattern ignores case. */
   #cased(set: CharacterSet): CharacterSet {
     if (!this.ignoreCase) return set;
     const size = set.reduce((sum, [first, last]) => sum + last - first + 1, 0);

@@ -3,7 +3,7 @@
 import { type CharacterSet, contains } from "../character_set.ts";
 import { Inexact, type Pattern, WORD } from "./parse.ts";
 
-/** Larger patterns are not translated. */
+/** Maximum steps of a pattern's program; larger patterns are not translated. */
 const MAX_STEPS = 2000;
 const ALL: CharacterSet = [[0, 0x10ffff]];
 
@@ -20,7 +20,7 @@ export interface Program {
   readonly steps: readonly Step[];
 }
 
-/** A position in a program, and the look-aheads that the rest of the text must fulfil. */
+/** A position in a pattern's program, and the look-aheads that the rest of the text must fulfil. */
 interface Thread {
   readonly at: number;
   readonly promises: readonly Promised[];
@@ -32,23 +32,26 @@ interface Promised {
   readonly threads: readonly Thread[];
 }
 
-/** The state after some characters. Two states with one key have the same future. */
+/** The state of a search after some characters. States with equal keys have the same future. */
 export interface State {
   readonly key: string;
   readonly threads: readonly Thread[];
-  /** A character that look-behinds treat like the one before this position; undefined at the start. */
+  /**
+   * Representative of the character before this position, as far as look-behinds distinguish it; undefined at the
+   * start.
+   */
   readonly before: number | undefined;
-  /** The number of threads. */
+  /** The number of threads in the state. */
   readonly size: number;
 }
 
-/** A pattern that is searched in a text. */
+/** The search for a pattern anywhere in a text. */
 export class Search {
-  /** All sets that the programs test. */
+  /** All character sets that the pattern's programs test. */
   readonly sets: CharacterSet[] = [];
   readonly start: State;
   readonly #main: Program;
-  /** Sets that the programs test on the character before a place. */
+  /** Character sets that the programs test on the preceding character. */
   readonly #behind: CharacterSet[] = [];
   #programs = 0;
   #size = 0;
@@ -59,12 +62,12 @@ export class Search {
     this.start = this.#state([{ at: 0, promises: [] }], undefined);
   }
 
-  /** Returns the state after one more character. */
+  /** Returns the state of the search after one more character. */
   next({ threads, before }: State, character: number): State {
     return this.#state(step(this.#main, threads, before, character), character);
   }
 
-  /** Whether the pattern matches a text that ends here. */
+  /** Returns whether the pattern matches a text that ends in this state. */
   accepts({ threads, before }: State): boolean {
     return closure(this.#main, threads, before, undefined).some(({ at, promises }) =>
       this.#main.steps[at].op === "match" && promises.every(({ program, negative, threads }) => {
@@ -176,7 +179,7 @@ function keyOf(threads: readonly Thread[]): string {
   ).toSorted().join(" ");
 }
 
-/** Returns the threads that wait for a character or have matched. `after`: the next character, if there is one. */
+/** Returns the threads that wait for a character or have matched. `after`: the next character, if any. */
 function closure(
   { steps }: Program,
   threads: readonly Thread[],
@@ -244,7 +247,7 @@ function step(
   return [...next.values()];
 }
 
-/** Returns the rest of a look-ahead after a character: true if it is fulfilled, false if it cannot be. */
+/** Returns the rest of a look-ahead after a character: true if fulfilled, false if impossible. */
 function afterCharacter(
   { program, negative, threads }: Promised,
   before: number | undefined,

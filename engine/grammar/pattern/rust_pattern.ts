@@ -4,19 +4,19 @@ import { type Budget, expressionOf, spend } from "./automaton.ts";
 import { isPattern, rustPattern } from "./ecma_pattern.ts";
 import { literalPattern, parsePattern } from "./parse.ts";
 
-/** Matches patterns with look-around or word boundaries. Escaped backslashes are skipped first. */
+/** Pattern that finds look-around or word boundaries. It skips escaped backslashes first. */
 const LOOKS = /^(?:\\[^bB]|[^\\])*?(?:\\[bB]|\(\?(?:<?[=!]))/s;
-/** Matches a look-behind for one character or class at the pattern's end. */
+/** Pattern of a look-behind for one character or class at the end. */
 const LOOK_BEHIND_AT_END = /\(\?<([=!])(\[(?:\\.|[^\]\\])+\]|\\[dDsSwW]|[\w-])\)\$$/;
 
 /**
- * Returns expressions in Rust's syntax. The pattern matches exactly the texts that all of them match. Patterns of
- * Python may begin with (?i). Throws SyntaxError for an invalid pattern, and for one without an exact translation.
+ * Returns expressions in Rust's syntax that together match the same texts as the pattern. Patterns from Python may
+ * begin with (?i). Throws SyntaxError for an invalid pattern, and for one without an exact translation.
  */
 export function rustPatterns(source: string, budget: Budget): string[] {
   const ignoreCase = source.startsWith("(?i)");
   const pattern = ignoreCase ? source.slice(4) : source;
-  // In a class, \b is a character.
+  // In a class, \b is a character and not a word boundary.
   const looks = LOOKS.test(pattern.replaceAll(/\[(?:\\.|[^\]\\])*\]/gs, "x"));
   if (!looks) return [ignoreCase ? `(?i:${rustPattern(pattern)})` : rustPattern(pattern)];
   if (!isPattern(pattern)) rustPattern(pattern);
@@ -36,13 +36,13 @@ function lookingPatterns(pattern: string, ignoreCase: boolean, budget: Budget): 
 }
 
 interface Parts {
-  /** A pattern that must match too, or must not match if `negative`. */
+  /** A further pattern that must match, or must not match if `negative`. */
   readonly looked: string;
   readonly negative: boolean;
   readonly rest: string;
 }
 
-/** Takes a look-ahead from the pattern's start. The rest then needs no automaton of the whole pattern. */
+/** Splits a look-ahead from the pattern's start, so that the rest needs no automaton of the whole pattern. */
 function ahead(pattern: string): Parts | undefined {
   if (!/^\^\(\?[=!]/.test(pattern)) return undefined;
   const unit = /\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\s\S]/gu;
@@ -52,14 +52,14 @@ function ahead(pattern: string): Parts | undefined {
     if (match[0] === "(") depth++;
     if (match[0] !== ")" || --depth > 0) continue;
     const rest = pattern.slice(unit.lastIndex);
-    // A repeated look-ahead may be optional.
+    // A look-ahead with a repetition may be optional.
     if (/^[*+?{]/.test(rest)) return undefined;
     const looked = `^(?:${pattern.slice(4, unit.lastIndex - 1)})`;
     return { looked, negative: pattern[3] === "!", rest: `^${rest}` };
   }
 }
 
-/** Takes a look-behind from the pattern's end. */
+/** Splits a look-behind from the pattern's end. */
 function behind(pattern: string): Parts | undefined {
   const match = LOOK_BEHIND_AT_END.exec(pattern);
   if (!match || pattern[match.index - 1] === "\\") return undefined;
@@ -70,7 +70,7 @@ function behind(pattern: string): Parts | undefined {
   };
 }
 
-/** Returns an expression for all texts but these. Throws Inexact if it would be too large. */
+/** Returns an expression for all texts except the given ones. Throws Inexact if it would be too large. */
 export function allBut(texts: readonly string[], budget: Budget): string {
   spend(budget, texts.reduce((sum, { length }) => sum + length, 0));
   const options = texts.map(literalPattern);

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { activation, forms, optional, product, weights } from "../operands.ts";
 import type { Activation } from "../values.ts";
 
-/** out = activation(weight x + bias). */
+/** Op: out = activation(weight x + bias). */
 export const ACTIVATED = opKind({
   op: "activated",
   code: 17,

@@ -3,18 +3,18 @@ import { type Names, opKind } from "../op.ts";
 import { floats, forms, group, groups, real, weights } from "../operands.ts";
 import type { TensorId } from "../values.ts";
 
-/** Several streams of rows; layers compute on the first. */
+/** Operand: several streams of rows; layers compute on the first. */
 const streams = groups({ x: floats("update") });
 
 /**
- * How streams mix. Row x of one stream gives the coefficients: coefs tanh(router (x / rms(x) * norm) /
+ * Operand: how streams mix. Row x of one stream gives the coefficients: coefs tanh(router (x / rms(x) * norm) /
  * columns).
  */
 const mixing = group({ norm: weights, router: weights, coefs: weights, eps: real });
 
 /**
- * AltUp before a layer: streams[i] += sum over j of c[n i + j] * streams[j], for n streams, with coefficients
- * c from the first stream. Then out = scale * streams[0].
+ * AltUp before a layer: streams[i] += sum over j of c[n i + j] * streams[j], for n streams, with coefficients c from
+ * the first stream. The output is scale * streams[0].
  */
 export const ALTUP_PREDICT = opKind({
   op: "altup_predict",
@@ -28,8 +28,8 @@ export const ALTUP_PREDICT = opKind({
 });
 
 /**
- * AltUp after a layer with output x: streams[i] += (1 + c[i]) * (x - streams[0]), with coefficients c from x.
- * Then out = scale * streams[0], column by column.
+ * AltUp after a layer with output x: streams[i] += (1 + c[i]) * (x - streams[0]), with coefficients c from x. The
+ * output is scale * streams[0], column by column.
  */
 export const ALTUP_CORRECT = opKind({
   op: "altup_correct",
@@ -50,7 +50,7 @@ function mixingText(
   return `${t.tensors(coefs, router, norm)}, eps ${eps}`;
 }
 
-/** Tensors that mix streams, named without `.weight`. */
+/** Names of the tensors that mix AltUp's streams, without `.weight`. */
 export interface Mixing {
   readonly norm: string;
   readonly router: string;
@@ -58,7 +58,7 @@ export interface Mixing {
   readonly eps: number;
 }
 
-/** Predicts each stream from all of them. Returns the first stream's rows times `scale`. */
+/** Predicts each AltUp stream from all streams. Returns the first stream's rows times `scale`. */
 export function altupPredict(b: PlanBuilder, streams: readonly Value[], by: Mixing, scale: number): Value {
   const [{ rows, columns }] = streams;
   const out = b.floats("active", rows, columns);
@@ -71,7 +71,7 @@ export function altupPredict(b: PlanBuilder, streams: readonly Value[], by: Mixi
   return out;
 }
 
-/** Corrects each stream by the layer's output x. Returns the first stream's rows times the vector `scale`. */
+/** Corrects each AltUp stream by the layer's output x. Returns the first stream's rows times the vector `scale`. */
 export function altupCorrect(
   b: PlanBuilder,
   x: Value,

@@ -4,7 +4,7 @@ import { attentionHeads, floats, integer, optional, real, weights } from "../ope
 import type { HeadShape } from "../values.ts";
 
 /**
- * out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
+ * Attention: out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
  * `window` of them; 0 is no window. A head's sink is one more score in its softmax. A sink has no value, so it only
  * takes weight from the other scores. If softcap is not 0, scores are softcap tanh(score / softcap).
  */
@@ -37,11 +37,11 @@ export const ATTENTION = opKind({
 });
 
 export interface AttentionOptions {
-  /** Tokens that a row attends to, itself included; by default all. */
+  /** Number of tokens that a row attends to, including itself; by default all. */
   readonly window?: number;
   /** Full name of a vector with one sink score per head. */
   readonly sinks?: string;
-  /** Bounds scores by tanh to this magnitude; by default unbounded. */
+  /** Magnitude to which tanh bounds scores; by default unbounded. */
   readonly softcap?: number;
 }
 

@@ -4,9 +4,9 @@ import { floats, group, optional, real, weights } from "../operands.ts";
 import { linear } from "./matmul.ts";
 
 /**
- * Applies scale and softcap to logits, then penalties, bias and mask. Returns the best candidates and the
- * log-sum-exp of each logits row. Where rounded activations produced the logits, the best ones are recomputed
- * from `exact`: rows x and the matrix.
+ * Applies scale and softcap to logits, then penalties, bias and mask. Returns the best candidates and the log-sum-exp
+ * of each logits row. Logits of rounded activations are recomputed for the best candidates from `exact`: rows x and the
+ * matrix.
  */
 export const CANDIDATES = opKind({
   op: "candidates",
@@ -15,7 +15,7 @@ export const CANDIDATES = opKind({
     logits: floats("update"),
     exact: optional(group({ x: floats("read"), weight: weights })),
     scale: real,
-    /** Logits become softcap * tanh(scale * logit / softcap); 0 is none. */
+    /** Soft cap of logits: softcap * tanh(scale * logit / softcap); 0 means none. */
     softcap: real,
   },
   text: ({ logits, exact, scale, softcap }, t) => {
@@ -30,7 +30,7 @@ export const CANDIDATES = opKind({
 export interface LogitOptions {
   /** Factor on logits; by default 1. */
   readonly scale?: number;
-  /** Bounds logits by tanh to this magnitude; 0, the default, is unbounded. */
+  /** Magnitude to which tanh bounds logits; by default 0, unbounded. */
   readonly softcap?: number;
 }
 

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer } from "../operands.ts";
 
-/** out = columns of x, starting at `first`. */
+/** Op: out = columns of x, starting at `first`. */
 export const COLUMNS = opKind({
   op: "columns",
   code: 34,

@@ -4,9 +4,8 @@ import { deltaHeads, floats, forms, real, weights } from "../operands.ts";
 import type { DeltaShape } from "../values.ts";
 
 /**
- * Updates the state S of each value head: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) *
- * silu(gate), with a = e^(decay * softplus(alpha + bias)) and a sigmoid on beta. `qkv` comes from
- * `short_conv`.
+ * Delta rule: updates the state S of each value head. S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) *
+ * silu(gate), with a = e^(decay * softplus(alpha + bias)) and a sigmoid on beta. `qkv` comes from `short_conv`.
  */
 export const DELTA_RULE = opKind({
   op: "delta_rule",
@@ -34,8 +33,8 @@ export const DELTA_RULE = opKind({
 });
 
 /**
- * Inputs of the delta rule: rows of queries, keys and values; a gate as wide as the values; alpha and beta,
- * one number per head each. Alpha and beta are one value where heads are in groups.
+ * Inputs of the delta rule: rows of queries, keys and values; a gate as wide as the values; alpha and beta, one number
+ * per head each. If heads are in groups, alpha and beta are one value.
  */
 export interface DeltaInputs {
   readonly qkv: Value;

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, real, weights } from "../operands.ts";
 
-/** out = scale times a row of the matrix per token id. */
+/** Embedding: out = scale times a row of the matrix per token id. */
 export const EMBED = opKind({
   op: "embed",
   code: 0,

@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { floats, optional, weights } from "../operands.ts";
 
 /**
- * x += the embedding of the token's position and of the first token type. A text never has more tokens than
- * there are positions.
+ * Op: x += the embedding of the token's position and of the first token type. A text never has more tokens than the
+ * embedding has positions.
  */
 export const EMBED_POSITIONS = opKind({
   op: "embed_positions",
@@ -13,7 +13,7 @@ export const EMBED_POSITIONS = opKind({
   text: (op, t) => `${t.buffer(op.x)} += embed_positions(${t.tensors(op.positions, op.types)})`,
 });
 
-/** Tensor names, without `.weight`, and their row counts. */
+/** Names of the position and type embeddings, without `.weight`, and their row counts. */
 export interface Learned {
   readonly positions?: { readonly name: string; readonly count: number };
   readonly types?: { readonly name: string; readonly count: number };

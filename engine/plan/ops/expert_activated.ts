@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
 import type { Activation, Chosen } from "../values.ts";
 
-/** For each expert e chosen by row x: out = activation(weight_e x + bias_e). */
+/** Op for each expert e that row x chose: out = activation(weight_e x + bias_e). */
 export const EXPERT_ACTIVATED = opKind({
   op: "expert_activated",
   code: 33,

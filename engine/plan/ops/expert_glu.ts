@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
 import { type Activation, type Chosen, GLU_NAMES } from "../values.ts";
 
-/** For each expert e chosen by row x: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
+/** Op for each expert e that row x chose: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
 export const EXPERT_GLU = opKind({
   op: "expert_glu",
   code: 13,

@@ -4,8 +4,8 @@ import { chosenExperts, flag, floats, forms, optional, product, weights } from "
 import type { Chosen } from "../values.ts";
 
 /**
- * out (+)= sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in order of
- * expert number.
+ * Op: out (+)= sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in order of expert
+ * number.
  */
 export const EXPERT_SUM = opKind({
   op: "expert_sum",
@@ -16,7 +16,7 @@ export const EXPERT_SUM = opKind({
     weight: product,
     bias: optional(weights),
     out: floats("write"),
-    /** Adds to the contents of `out`: a residual connection. */
+    /** Whether to add to the contents of `out`: a residual connection. */
     add: flag,
   },
   text: (op, t) =>

@@ -7,15 +7,15 @@ export const GATE_ACTIVATIONS = ["none", "sigmoid", "gelu"] as const;
 export type GateActivation = typeof GATE_ACTIVATIONS[number];
 
 /**
- * out = activation(gate) * x, or `to` += that. The gate has a number per column, or a single column with one
- * number per row. Columns of x are read from `from` on. Exactly one of `out` and `to` is present.
+ * Op: out = activation(gate) * x, or `to` += activation(gate) * x. The gate has a number per column, or a single column
+ * with one number per row. Columns of x are read from `from` on. Exactly one of `out` and `to` is present.
  */
 export const GATE = opKind({
   op: "gate",
   code: 20,
   operands: {
     gate: floats("read"),
-    /** An index into GATE_ACTIVATIONS. */
+    /** The gate's activation: an index into GATE_ACTIVATIONS. */
     activation: integer,
     x: floats("read"),
     from: integer,
@@ -33,7 +33,7 @@ export const GATE = opKind({
 export interface GateOptions {
   /** Function applied to the gate; by default none. */
   readonly activation?: GateActivation;
-  /** Adds to this value (a residual connection) instead of returning a new one. */
+  /** Value to which the product is added (a residual connection); by default it is a new value. */
   readonly addTo?: Value;
   /** The first column of x to read and the number of columns; by default all. */
   readonly from?: number;

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { convState, floats, forms, weights } from "../operands.ts";
 
 /**
- * Splits x's row into three parts, `before`, `behind` and `input`. Per channel: out = behind * (weight . the
+ * Gated convolution: x's row has three parts, `before`, `behind` and `input`. Per channel: out = behind * (weight . the
  * last `taps` values of before * input). Earlier tokens' values are recurrent state.
  */
 export const GATED_CONV = opKind({

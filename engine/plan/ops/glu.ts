@@ -5,7 +5,7 @@ import { gate as gated } from "./gate.ts";
 import { fused, linear } from "./matmul.ts";
 import { type Activation, GLU_NAMES } from "../values.ts";
 
-/** out = activation(gate x + bias) * (up x + bias). */
+/** Gated linear unit: out = activation(gate x + bias) * (up x + bias). */
 export const GLU = opKind({
   op: "glu",
   code: 4,

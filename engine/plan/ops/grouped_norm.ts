@@ -2,7 +2,9 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer, real, weights } from "../operands.ts";
 
-/** out = x / rms(x) * weight, separately in each of `groups` groups, over columns of x from `first` on. */
+/**
+ * Grouped RMSNorm: out = x / rms(x) * weight, separately in each of `groups` groups, over columns of x from `first` on.
+ */
 export const GROUPED_NORM = opKind({
   op: "grouped_norm",
   code: 27,

@@ -15,7 +15,7 @@ export const HEAD_MATMUL = opKind({
     heads: integer,
     rest: integer,
     keeps: flag,
-    /** Products with quantized weights read x in two planes. */
+    /** Whether products with quantized weights read x in two planes. */
     fine: flag,
     out: floats("write"),
   },
@@ -29,19 +29,19 @@ export const HEAD_MATMUL = opKind({
 });
 
 export interface HeadMatrices {
-  /** The tensor, [columns, rows, heads], without `.weight`. */
+  /** Name of the tensor [columns, rows, heads], without `.weight`. */
   readonly name: string;
   readonly heads: number;
-  /** Rows of each head's matrix. */
+  /** Number of rows of each head's matrix. */
   readonly rows: number;
-  /** Columns of a head's part of x that are not multiplied. */
+  /** Number of columns of a head's part of x that are not multiplied. */
   readonly rest: number;
   /**
-   * If true, the rest follows the multiplied columns and is copied in front of the products. Otherwise it
-   * precedes them and is dropped.
+   * Whether the rest follows the multiplied columns and is copied before the products. Otherwise the rest comes first
+   * and is dropped.
    */
   readonly keeps: boolean;
-  /** Products with quantized weights read x in two planes; by default in one. */
+  /** Whether products with quantized weights read x in two planes; by default in one. */
   readonly fine?: boolean;
 }
 

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
-/** out = each row of `first` followed by the same row of `second`. */
+/** Op: out = each row of `first` followed by the same row of `second`. */
 export const JOIN = opKind({
   op: "join",
   code: 30,

@@ -2,7 +2,9 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
-/** Writes a draft's rows back to where `recall` read them, so the next draft can continue from them. */
+/**
+ * Op that writes a draft's rows back to the place that `recall` read, so that the next draft can continue from them.
+ */
 export const KEEP = opKind({
   op: "keep",
   code: 32,
@@ -10,7 +12,7 @@ export const KEEP = opKind({
   text: (op, t) => `${t.buffer(op.to)} = keep(${t.buffer(op.x)})`,
 });
 
-/** Ends the plan's draft. `to` is the value that the draft began with. */
+/** Ends the plan's draft. `to` is the value with which the draft began. */
 export function keep(b: PlanBuilder, x: Value, to: Value): void {
   b.push(KEEP, { x: b.asFloat(x), to: b.asFloat(to) });
 }

@@ -4,7 +4,7 @@ import { floats, forms, integer, optional, real, weights } from "../operands.ts"
 import type { BufferRows } from "../values.ts";
 
 /**
- * out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, separately in each of `groups` parts of a
+ * LayerNorm: out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, separately in each of `groups` parts of a
  * row. If the output holds logits rows, only those rows are read.
  */
 export const LAYER_NORM = opKind({

@@ -4,9 +4,9 @@ import { floats, mambaHeads, weights } from "../operands.ts";
 import type { MambaShape } from "../values.ts";
 
 /**
- * Updates the state h of each head. Rows hold gates, channels x, write vectors B, read vectors C and a step
- * size per head. dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, and x = (h C + skip x) silu(gate)
- * in place. Channels, B and C come from `short_conv`.
+ * Mamba2: updates the state h of each head. Rows hold gates, channels x, write vectors B, read vectors C and a step
+ * size per head. dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, and x = (h C + skip x) silu(gate) in place.
+ * Channels, B and C come from `short_conv`.
  */
 export const MAMBA2 = opKind({
   op: "mamba2",
@@ -32,7 +32,7 @@ export function mambaColumns({ heads, headDim, groups, stateSize }: Omit<MambaSh
   return 2 * heads * headDim + 2 * groups * stateSize + heads;
 }
 
-/** Updates the state token by token. The output replaces the channels in place. */
+/** Updates the Mamba2 state token by token. The output replaces the channels in place. */
 export function mamba2(b: PlanBuilder, rows: Value, tensors: MambaTensors, heads: MambaShape): void {
   b.push(MAMBA2, {
     x: b.asFloat(rows),

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, groups, optional, real } from "../operands.ts";
 
-/** x *= rms(like) / max(rms(x), least) for each x. If present, mean = the mean of `like` and all x. */
+/** Op: x *= rms(like) / max(rms(x), least) for each x. The optional `mean` receives the mean of `like` and all x. */
 export const MATCH_RMS = opKind({
   op: "match_rms",
   code: 37,
@@ -24,7 +24,7 @@ export function matchRms(b: PlanBuilder, like: Value, xs: readonly Value[], leas
   b.push(MATCH_RMS, { ...matched(b, like, xs, least) });
 }
 
-/** Scales the other values as `matchRms` does. Returns the mean of `like` and them. */
+/** Scales the other values as `matchRms` does. Returns the mean of `like` and the scaled values. */
 export function meanOfMatched(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): Value {
   const mean = b.floats("mean", like.rows, like.columns);
   b.push(MATCH_RMS, { ...matched(b, like, xs, least), mean: b.asFloat(mean) });

@@ -4,7 +4,7 @@ import { opKind } from "../op.ts";
 import { adapt } from "./adapters.ts";
 import { floats, forms, groups, integer, optional, product, real, weights } from "../operands.ts";
 
-/** out (+)= weight x + bias, for several matrices that read the same x. */
+/** Matrix products: out (+)= weight x + bias, for several matrices that read the same x. */
 export const MATMUL = opKind({
   op: "matmul",
   code: 3,
@@ -14,7 +14,7 @@ export const MATMUL = opKind({
       weight: product,
       bias: optional(weights),
       out: floats("write"),
-      /** Adds the product times this factor to the contents of `out`: a residual connection. */
+      /** Factor on the product, which is added to the contents of `out` (a residual connection); absent: not added. */
       add: optional(real),
       /** Number of leading matrix rows that read x in two planes. */
       fine: integer,
@@ -32,18 +32,18 @@ function assignment(times?: number): string {
 }
 
 export interface Linear {
-  /** Tensor name without `.weight`; the `.bias` beside it is added where the file has one. */
+  /** Tensor name without `.weight`; its `.bias` is added if the file has one. */
   readonly name: string;
   readonly rows: number;
-  /** The rows of the tensor that form this matrix. */
+  /** The rows of the tensor that form this matrix; by default all. */
   readonly part?: Omit<RowsOf, "name">;
-  /** Adds to this value (a residual connection) instead of returning a new one. */
+  /** Value to which the product is added (a residual connection); by default it is a new value. */
   readonly addTo?: Value;
   /** Factor on the product that is added to `addTo`; by default 1. */
   readonly times?: number;
   /**
-   * Number of leading rows whose products are sensitive to rounding. With quantized weights, x keeps about 15
-   * bits instead of 8 for them, at twice the work. Must be all rows, or a multiple of 16.
+   * Number of leading rows whose products are sensitive to rounding. With quantized weights, x keeps about 15 bits
+   * instead of 8 for these rows, at twice the work. All rows, or a multiple of 16.
    */
   readonly fine?: number;
 }
@@ -91,7 +91,7 @@ export function stacked(name: string, count: number, rows: number): Linear[] {
   );
 }
 
-/** `blk.3.attn_q` -> `attn_q`. */
+/** Returns a tensor's short name: `blk.3.attn_q` -> `attn_q`. */
 function shortName(tensor: string): string {
   return tensor.slice(tensor.lastIndexOf(".") + 1);
 }

@@ -7,9 +7,8 @@ export const POOLINGS = ["mean", "cls", "last"] as const;
 export type Pooling = typeof POOLINGS[number];
 
 /**
- * out = one float row for each sequence to pool: the mean, the first or the last of its rows of x, which are
- * normed first if a norm is given. `way` is an index into POOLINGS. For mean and cls, the step holds all rows
- * of the sequence.
+ * Pooling: out = one float row for each sequence to pool: the mean, first or last of its rows of x, after an optional
+ * norm. `way` is an index into POOLINGS. For mean and cls, the step holds all rows of the sequence.
  */
 export const POOL = opKind({
   op: "pool",

@@ -4,8 +4,8 @@ import { floats, integer, optional, real, weights } from "../operands.ts";
 import type { NormName } from "./rms_norm.ts";
 
 /**
- * to = (to + scale * x / rms(x) * weight) * layerScale: a residual addition of normed rows. Each `group` of
- * columns is normed separately, with the same weights.
+ * Residual addition of normed rows: to = (to + scale * x / rms(x) * weight) * layerScale. Each `group` of columns is
+ * normed separately, with the same weights.
  */
 export const POST_NORM = opKind({
   op: "post_norm",
@@ -16,7 +16,7 @@ export const POST_NORM = opKind({
     group: integer,
     eps: real,
     scale: real,
-    /** A tensor of one number. */
+    /** Tensor of one number that scales the sum. */
     layerScale: optional(weights),
     to: floats("update"),
   },
@@ -30,7 +30,7 @@ export const POST_NORM = opKind({
 });
 
 export interface PostNormOptions {
-  /** Columns that are normed together; by default all. */
+  /** Number of columns that are normed together; by default all. */
   readonly group?: number;
   /** Factor on the normed rows; by default 1. */
   readonly scale?: number;

@@ -2,8 +2,8 @@ import { opKind } from "../op.ts";
 import { floats, forms } from "../operands.ts";
 
 /**
- * out = x in 8-bit blocks of 32, in one plane or two. The builder adds this op where quantized weights read a
- * value that was written as floats.
+ * Quantization: out = x in 8-bit blocks of 32, in one plane or two. The builder adds it if quantized weights read a
+ * value that exists only as floats.
  */
 export const QUANTIZE = opKind({
   op: "quantize",

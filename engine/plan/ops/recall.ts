@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
 /**
- * Begins a draft: this op and the ops after it run only in drafts. out = for each row of the draft a row of
- * x, left there by the previous step.
+ * Begins a draft: this op and the ops after it run only in drafts. The output is, for each row of the draft, a row of x
+ * from the previous step.
  */
 export const RECALL = opKind({
   op: "recall",

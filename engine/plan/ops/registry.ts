@@ -52,7 +52,7 @@ import { SHORT_CONV } from "./short_conv.ts";
 import { SPARSE_GATE } from "./sparse_gate.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
-/** In order of their codes. */
+/** Kinds of ops in the order of their codes. */
 export const KINDS = [
   EMBED,
   ROPE_TABLE,
@@ -112,7 +112,7 @@ export function buffersOf(op: PlanOp): BufferUse[] {
   return buffersOfAll(kindOf(op).operands, op);
 }
 
-/** Whether an op computes only one row per pooled sequence. */
+/** Returns whether an op computes only one row per pooled sequence. */
 export function isPooling({ buffers }: { readonly buffers: readonly PlanBuffer[] }, op: PlanOp): boolean {
   return buffersOf(op).some(({ buffer }) => buffers[buffer].rows === "pools");
 }
@@ -123,7 +123,7 @@ export function mainOps({ ops }: { readonly ops: readonly PlanOp[] }): readonly 
   return draft < 0 ? ops : ops.slice(0, draft);
 }
 
-/** Whether the plan has a layer that drafts tokens. */
+/** Returns whether the plan has a layer that drafts tokens. */
 export function canDraft({ ops }: { readonly ops: readonly PlanOp[] }): boolean {
   return ops.some(({ op }) => op === "recall");
 }
@@ -154,7 +154,7 @@ export function productsOf(op: PlanOp): TensorId[] {
   return tensorsOf(op).filter(({ product }) => product).map(({ tensor }) => tensor);
 }
 
-/** Returns how many experts the op's rows choose; undefined for ops without experts. */
+/** Returns the number of experts that the op's rows choose; undefined for ops without experts. */
 export function choiceOf(op: PlanOp): Choice | undefined {
   return choiceOfAll(kindOf(op).operands, op);
 }

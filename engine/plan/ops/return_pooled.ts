@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
-/** Returns one float row per pooled sequence from the step. */
+/** Op that returns one float row per pooled sequence from the step. */
 export const RETURN_POOLED = opKind({
   op: "return_pooled",
   code: 15,

@@ -4,7 +4,7 @@ import { floats, forms, optional, real, weights } from "../operands.ts";
 import type { BufferRows } from "../values.ts";
 
 /**
- * out = scale * x / rms(x) * weight; the weight is optional. If the output holds logits rows, only those rows
+ * RMSNorm: out = scale * x / rms(x) * weight; the weight is optional. If the output holds logits rows, only those rows
  * are read.
  */
 export const RMS_NORM = opKind({

@@ -4,9 +4,8 @@ import { attentionHeads, flag, floats, integer, optional, real, weights } from "
 import type { HeadShape } from "../values.ts";
 
 /**
- * Norms q and k heads (optional), rotates them (if there is a table), and appends k and v to the cache.
- * Without k and v, which come together, the layer reads an earlier layer's cache. Without q, it only stores k
- * and v for later rows.
+ * Op that norms q and k heads (optional), rotates them (with a table), and appends k and v to the KV cache. Without k
+ * and v, the layer reads an earlier layer's cache. Without q, it only stores k and v for later rows.
  */
 export const ROPE_APPEND = opKind({
   op: "rope_append",
@@ -22,11 +21,11 @@ export const ROPE_APPEND = opKind({
     rotated: integer,
     interleaved: flag,
     eps: real,
-    /** Norm values, without weights. */
+    /** Whether values are normed, without weights. */
     vNorm: flag,
     beta: real,
     period: integer,
-    /** Norm heads after rotation instead of before it. */
+    /** Whether heads are normed after rotation instead of before. */
     normLast: flag,
     /** First column of the values to store; columns before it are zeros. */
     vFrom: integer,
@@ -45,29 +44,29 @@ export const ROPE_APPEND = opKind({
 });
 
 export interface RopeOptions {
-  /** Absent where heads have no positions. */
+  /** Rotary angles; undefined: heads have no positions. */
   readonly table?: Value;
-  /** Leading dimensions of a head that are rotated; 0 without a table. */
+  /** Number of leading dimensions of a head that are rotated; 0 without a table. */
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly eps: number;
   /** Tensor names of the per-head norms. */
   readonly qNorm?: string;
   readonly kNorm?: string;
-  /** Norm heads after rotation instead of before it. */
+  /** Whether heads are normed after rotation instead of before. */
   readonly normLast?: boolean;
-  /** Norm value heads, without weights. */
+  /** Whether value heads are normed, without weights. */
   readonly vNorm?: boolean;
   /** First column of a value head to store; columns before it are zeros. */
   readonly vFrom?: number;
-  /** Multiplies queries by 1 + beta ln(1 + floor(position / period)). */
+  /** Query temperature: queries are multiplied by 1 + beta ln(1 + floor(position / period)). */
   readonly temperature?: { readonly beta: number; readonly period: number };
 }
 
 /**
- * Rotates queries and keys by position, in place, and stores keys and values. Pass only queries for a layer
- * that reads another's cache, and only keys and values to store them for later rows. If values are the same
- * `Value` as the keys, they are stored before norm and rotation.
+ * Rotates queries and keys by position, in place, and stores keys and values. Pass only queries for a layer that reads
+ * another layer's cache, and only keys and values to store them for later rows. If values are the same `Value` as the
+ * keys, they are stored before norm and rotation.
  */
 export function ropeAppend(
   b: PlanBuilder,

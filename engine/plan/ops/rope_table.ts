@@ -4,7 +4,7 @@ import { floats, integer } from "../operands.ts";
 import type { RopeAngles } from "../values.ts";
 
 /**
- * out = cos and then sin of position x frequency, both times the magnitude; `table` is an index into
+ * Rotary table: out = cos and then sin of position x frequency, both times the magnitude. `table` is an index into
  * `Plan.rope`.
  */
 export const ROPE_TABLE = opKind({

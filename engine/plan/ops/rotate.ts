@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadColumns } from "./text_attention.ts";
 
-/** Norms (optional) and rotates heads in place, outside any cache. */
+/** Op that norms (optional) and rotates heads in place, without a KV cache. */
 export const ROTATE = opKind({
   op: "rotate",
   code: 24,
@@ -30,8 +30,8 @@ export const ROTATE = opKind({
 });
 
 /**
- * How heads are rotated: their `rotated` leading dimensions, in pairs (2i, 2i + 1) if interleaved, by the
- * table.
+ * How heads are rotated: the number of leading dimensions, in pairs (2i, 2i + 1) if interleaved, and the table of
+ * angles.
  */
 export interface RotateOptions {
   readonly table: Value;

@@ -8,8 +8,8 @@ import type { Chosen } from "../values.ts";
  *
  * - Scores are the softmax of the logits, or with `sigmoid` their sigmoids.
  * - Experts are chosen by score + bias, the lower number first among equals, and listed in ascending order.
- * - Weights are the scores. With `divided` they are divided by the sum of the chosen, for sigmoids by
- *   max(sum, 2^-14). All weights are multiplied by `scale`, and each by its expert's entry in `scales`.
+ * - Weights are the scores. With `divided` they are divided by the sum of the chosen scores, for sigmoids by max(sum,
+ *   2^-14). All weights are multiplied by `scale`, and each by its expert's entry in `scales`.
  * - With several equally large `groups`, a row chooses within `groupsUsed` groups. These have the highest sum
  *   of their two largest score + bias; among equals the lower group wins.
  */
@@ -40,19 +40,19 @@ export const ROUTE = opKind({
 });
 
 export interface RouteOptions {
-  /** Number of experts that each row chooses. There are as many experts as logits. */
+  /** Number of experts that each row chooses. There is one logit per expert. */
   readonly used: number;
-  /** Scores are sigmoids instead of the softmax. */
+  /** Whether scores are sigmoids of the logits instead of their softmax. */
   readonly sigmoid?: boolean;
   /** Tensor that biases the scores for the choice, but not the weights. */
   readonly bias?: string;
-  /** Whether weights are divided by the sum of the chosen; by default true. */
+  /** Whether weights are divided by the sum of the chosen scores; by default true. */
   readonly divided?: boolean;
-  /** Factor on all weights; by default 1. */
+  /** Factor on the weights of all experts; by default 1. */
   readonly scale?: number;
-  /** Tensor with one factor per expert on its weights. */
+  /** Name of a tensor with one factor per expert on its weight. */
   readonly scales?: string;
-  /** Experts are in `count` groups, and a row chooses from `used` of them; by default one group. */
+  /** Number of groups of experts (`count`), and of groups from which a row chooses (`used`); by default one group. */
   readonly groups?: { readonly count: number; readonly used: number };
 }
 

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { floats, rowState } from "../operands.ts";
 
 /**
- * out = the row of x of the previous token, zeros for a sequence's first. The last token's row is recurrent
+ * Op: out = the row of x of the previous token, zeros for a sequence's first token. The last token's row is recurrent
  * state.
  */
 export const SHIFT = opKind({

@@ -4,9 +4,9 @@ import { convHeads, floats, integer, optional, real, weights } from "../operands
 import { CONV_TAPS, type DeltaShape, type MambaShape } from "../values.ts";
 
 /**
- * Convolves channels in place, starting at column `first`: x = silu(weight . the last CONV_TAPS inputs +
- * bias). Then the first keyHeads heads (queries) are divided by max(length, eps) and by sqrt(headDim), and
- * the next keyHeads heads (keys) by max(length, eps). The inputs are recurrent state.
+ * Op that convolves channels in place, starting at column `first`: x = silu(weight . the last CONV_TAPS inputs + bias).
+ * Then the first keyHeads heads (queries) are divided by max(length, eps) and by sqrt(headDim), and the next keyHeads
+ * heads (keys) by max(length, eps). The inputs are recurrent state.
  */
 export const SHORT_CONV = opKind({
   op: "short_conv",
@@ -41,12 +41,12 @@ export function convolveHeads(
   b.push(SHORT_CONV, { x: b.asFloat(qkv), first: 0, weight, heads, eps });
 }
 
-/** Channels convolved together, so that each row's channels share few cache lines. */
+/** Numbers of channels to convolve together, so that each row's channels share few cache lines. */
 const TOGETHER = [64, 32, 16];
 
 /**
- * Convolves Mamba2's columns after the gates in place: channels, write vectors and read vectors. `name` is
- * the weight tensor, [CONV_TAPS, channels]. A bias is added where the file has one.
+ * Convolves Mamba2's columns after the gates in place: channels, write vectors and read vectors. `name` is the weight
+ * tensor, [CONV_TAPS, channels]. A bias is added if the file has one.
  */
 export function convolveChannels(b: PlanBuilder, rows: Value, name: string, m: MambaShape): void {
   const first = m.heads * m.headDim;

@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { floats, forms, real } from "../operands.ts";
 
 /**
- * out = gelu(max(gate - cutoff, 0)) * x. A row's cutoff is `deviations` standard deviations above the mean of
- * its gates. GELU is the tanh approximation.
+ * Sparse gate: out = gelu(max(gate - cutoff, 0)) * x. A row's cutoff is `deviations` standard deviations above the mean
+ * of its gates. GELU is the tanh approximation.
  */
 export const SPARSE_GATE = opKind({
   op: "sparse_gate",

@@ -6,10 +6,9 @@ import { flag, floats, group, groups, integer, real } from "../operands.ts";
 const headColumns = group({ buffer: floats("read"), column: integer, step: integer });
 
 /**
- * out = softmax(scale q K) V over the rows of the same sequence in this step, before and after the row: all
- * rows, or those at most half of `window` away; 0 is no window. If `rounds` is set, products use 16-bit
- * integers. With `slopes`, one per head, scores fall by the slope per token of distance. A step holds whole
- * sequences, and nothing is cached.
+ * Bidirectional attention: out = softmax(scale q K) V over the rows of the same sequence in this step: all rows, or
+ * those at most half of `window` away; 0 is no window. If `rounds` is set, products use 16-bit integers. With `slopes`,
+ * one per head, scores fall by the slope per token of distance. A step holds whole sequences, and nothing is cached.
  */
 export const TEXT_ATTENTION = opKind({
   op: "text_attention",
@@ -39,8 +38,8 @@ export const TEXT_ATTENTION = opKind({
 });
 
 /**
- * Returns where heads lie in a row, for printed plans: the first head's column, and the distance to the next
- * head unless they are adjacent.
+ * Returns the place of heads in a row, for printed plans: the first head's column, and the distance to the next head
+ * unless adjacent.
  */
 function placeText({ column, step }: { column: number; step: number }, headDim: number): string {
   return (column ? `+${column}` : "") + (step === headDim ? "" : `/${step}`);
@@ -50,7 +49,7 @@ function placeText({ column, step }: { column: number; step: number }, headDim: 
 export interface HeadColumns {
   readonly value: Value;
   readonly column: number;
-  /** Columns from one head to the next; by default headDim. */
+  /** Number of columns from one head to the next; by default headDim. */
   readonly step?: number;
 }
 
@@ -59,15 +58,15 @@ export interface TextHeads {
   readonly kvHeads: number;
   readonly headDim: number;
   /**
-   * The matrix that reads the result, without `.weight`. If it reads 8-bit blocks, wide heads use integer
+   * Name of the matrix that reads the result, without `.weight`. If it reads 8-bit blocks, wide heads use integer
    * products.
    */
   readonly reader: string;
 }
 
 /**
- * The narrowest heads with integer products. Narrower heads gain only about 5 %, because each rounded value
- * is reused less.
+ * Minimum head width for integer products. Narrower heads gain only about 5 %, because each rounded value is reused
+ * less.
  */
 const ROUNDED_DIM = 64;
 
@@ -75,11 +74,11 @@ const ROUNDED_DIM = 64;
 export interface TextAttentionOptions {
   /** Window in tokens, half on each side; 0 is none. */
   readonly window?: number;
-  /** Per head, the drop in score for each token of distance. */
+  /** Decrease of each head's score per token of distance. */
   readonly slopes?: readonly number[];
 }
 
-/** Returns the attention output over the text's tokens on both sides, at most half of `window` away. */
+/** Returns the bidirectional attention output over the text's tokens, at most half of `window` away. */
 export function textAttention(
   b: PlanBuilder,
   [q, k, v]: readonly [HeadColumns, HeadColumns, HeadColumns],

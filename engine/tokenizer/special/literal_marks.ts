@@ -3,17 +3,14 @@ import { replaced } from "../long_pieces.ts";
 import type { TokenFinder } from "./token_finder.ts";
 
 /**
- * Marks that keep untrusted text from becoming control tokens. A chat template puts messages between control
- * tokens, and the encoder then recognises control tokens in the result. A message with `<|im_end|>` would end
- * its turn. So such texts get marks before rendering. The encoder removes them after it has found the control
- * tokens.
+ * Marks that keep untrusted text from becoming control tokens. A chat template puts messages between control tokens,
+ * and the encoder then recognises control tokens in the result. A message with `<|im_end|>` would end its turn.
+ * Therefore marks are put into such texts before rendering, and the encoder removes the marks after it has found the
+ * control tokens.
  */
 const MARK = "\ufdd0"; // a noncharacter, which texts do not contain in practice
 
-/**
- * Returns the text with marks inside everything that looks like one of the tokens. Existing marks are
- * doubled.
- */
+/** Returns the text with marks inside everything that spells one of the tokens. Existing marks are doubled. */
 export function* addMarks(text: string, tokens: TokenFinder): Paced<string> {
   const doubled = text.includes(MARK) ? yield* replaced(text, MARK, MARK + MARK) : text;
   const starts = yield* tokens.starts(doubled);

@@ -2,11 +2,11 @@ import { TOKEN_TYPE } from "../token_types.ts";
 import type { InfillTokens } from "../types.ts";
 
 /**
- * Finds the tokens that end a generation and the control tokens, where the file's token types are wrong. The
- * lists of texts are llama.cpp's: older converters omitted the keys.
+ * Finds control tokens, and the tokens that end a generation, in files with wrong token types. The lists of texts are
+ * llama.cpp's: older converters omitted the keys.
  */
 
-/** Looks up `tokenizer.ggml.NAME_token_id`. */
+/** Returns the id under `tokenizer.ggml.NAME_token_id`; undefined if absent. */
 type SpecialId = (name: string) => number | undefined;
 
 const END_TEXTS = [
@@ -34,7 +34,7 @@ const END_TEXTS = [
   "[e~[",
 ];
 
-/** Fill-in-the-middle tokens by key. The last three also end a generation. */
+/** Texts of fill-in-the-middle tokens by key. The last three tokens also end a generation. */
 const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
   fim_pre: [
     "<|fim_prefix|>",
@@ -71,25 +71,25 @@ const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
   fim_sep: ["<|file_sep|>"],
 };
 
-/** Older names of these keys. */
+/** Older names of the keys for fill-in-the-middle tokens. */
 const OLDER_INFILL_KEYS: Readonly<Record<string, string>> = {
   fim_pre: "prefix",
   fim_suf: "suffix",
   fim_mid: "middle",
 };
 
-/** Keys of tokens that end a generation, beside EOS. */
+/** Keys of tokens that end a generation, in addition to EOS. */
 const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 
-/** Parts of a message in the harmony format. These tokens are shown, although they are control tokens. */
+/** Texts of the harmony format's control tokens around messages, whose text is shown nevertheless. */
 const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/** Whether a token with that text ends a generation even without a key. */
+/** Returns whether a token with the text ends a generation even without a key. */
 export function isEndText(text: string): boolean {
   return END_TEXTS.includes(text);
 }
 
-/** Returns the token that the file's keys name. */
+/** Returns the fill-in-the-middle token that the file's keys name. */
 function infillId(name: string, special: SpecialId): number | undefined {
   return special(name) ?? (name in OLDER_INFILL_KEYS ? special(OLDER_INFILL_KEYS[name]) : undefined);
 }
@@ -101,7 +101,7 @@ function infillToken(name: string, ids: ReadonlyMap<string, number>, special: Sp
   return text === undefined ? undefined : ids.get(text);
 }
 
-/** Returns the infill tokens; undefined where prefix, suffix or middle is missing. */
+/** Returns the fill-in-the-middle tokens; undefined if prefix, suffix or middle is missing. */
 export function infillTokens(ids: ReadonlyMap<string, number>, special: SpecialId): InfillTokens | undefined {
   const [prefix, suffix, middle, repo, file] = ["fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep"].map(
     (name) => infillToken(name, ids, special),
@@ -110,7 +110,7 @@ export function infillTokens(ids: ReadonlyMap<string, number>, special: SpecialI
   return { prefix, suffix, middle, repo, file };
 }
 
-/** Changes tokens with known texts to control tokens, whatever their type in the file. */
+/** Changes tokens with known texts to control tokens, whatever type the file gives. */
 export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number>, special: SpecialId): void {
   for (const text of END_TEXTS) {
     const id = ids.get(text);
@@ -127,8 +127,7 @@ export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number
 }
 
 /**
- * Returns every token that ends a generation. Excludes `<|end|>` and `</s>` in formats where they end only a
- * message.
+ * Returns every token that ends a generation, without `<|end|>` and `</s>` in formats in which they only end a message.
  */
 export function endTokens(
   types: Uint8Array,
@@ -149,7 +148,7 @@ export function endTokens(
     types[id] = type;
   };
   const calls = ends("<|call|>") || ends("<|calls|>");
-  // In these formats <|end|> closes one of several messages.
+  // In formats with <|return|> or <|flush|>, <|end|> ends one of several messages.
   if (calls && (ends("<|return|>") || ends("<|flush|>"))) demote("<|end|>", TOKEN_TYPE.USER_DEFINED);
   if (ends("<|tool_response>")) demote("</s>", TOKEN_TYPE.NORMAL);
   return end;

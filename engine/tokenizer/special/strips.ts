@@ -3,23 +3,20 @@ import { TOKEN_TYPE } from "../token_types.ts";
 import type { Vocabulary } from "../vocabulary.ts";
 
 /**
- * Special tokens that remove white space beside them. GGUF has no key for this. As in llama.cpp, they are
- * recognised by the model's name, architecture and pre-tokenizer.
+ * Special tokens that remove white space beside them. GGUF has no key for them. As in llama.cpp, they are recognised by
+ * the model's name, architecture and pre-tokenizer.
  */
 export interface Strips {
-  /**
-   * Returns the text between two tokens (undefined where there is none) without the white space that they
-   * remove.
-   */
+  /** Returns the text between two tokens without the white space that they remove; undefined: no token on that side. */
   strip(text: string, before: number | undefined, after: number | undefined): string;
 }
 
 const MASK_PRE_TOKENIZERS = ["jina-v2-de", "jina-v2-es", "jina-v2-code"];
 const MASK_ARCHITECTURES = ["nomic-bert-moe", "jina-bert-v3"];
-/** Phi-3's tokens that keep the white space after them; all others remove it. */
+/** Phi-3's special tokens that keep the white space after them; all others remove it. */
 const PHI3_KEEP = ["<unk>", "<s>", "<|endoftext|>"];
 
-/** Whether the C locale counts the character as white space. */
+/** Returns whether the C locale counts the character as white space. */
 function isSpace(code: number): boolean {
   return code === 0x20 || (code >= 0x09 && code <= 0x0d);
 }

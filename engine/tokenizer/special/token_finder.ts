@@ -7,10 +7,10 @@ export interface Fragment {
   readonly token: number | undefined;
 }
 
-/** Most nodes have at most one child, so a map is created only for the second. */
+/** A node of the trie. Most nodes have at most one child, so a map is created only for the second. */
 class Node {
   token: number | undefined = undefined;
-  /** The cluster of overlapping occurrences in which the token was last found. */
+  /** Number of the cluster of overlapping occurrences in which the token was last found. */
   cluster = 0;
   #unit = -1;
   #only: Node | undefined = undefined;
@@ -45,7 +45,7 @@ export class TokenFinder {
   readonly #texts: ReadonlyMap<number, string>;
   /** Each token's rank in the order of precedence. */
   readonly #rank = new Map<number, number>();
-  /** Whether a token begins with a UTF-16 unit. Most characters of a text need only this check. */
+  /** Whether any token begins with a UTF-16 unit. Most characters of a text need only this check. */
   readonly #begins = new Uint8Array(0x10000);
   #cluster = 1;
 
@@ -83,11 +83,11 @@ export class TokenFinder {
   *split(text: string): Paced<Fragment[]> {
     const fragments: Fragment[] = [];
     let done = 0;
-    // Overlapping occurrences form a cluster. Clusters are independent of each other.
+    // Overlapping occurrences form a cluster; clusters are processed independently.
     let clusterStart = 0;
     let clusterEnd = 0;
     let present: number[] = [];
-    // During a pause, another text may have taken the next number.
+    // During a pause, another text may have taken the next cluster number.
     let cluster = this.#cluster++;
     const closeCluster = () => {
       for (const found of this.#choose(text, clusterStart, clusterEnd, present)) {
@@ -113,8 +113,8 @@ export class TokenFinder {
   }
 
   /**
-   * Adds the tokens at `index` to `present` unless the cluster has them. Returns the end of the longest, or
-   * `index`.
+   * Adds the tokens at `index` to `present`, unless the cluster already has them. Returns the end of the longest token,
+   * or `index`.
    */
   #visit(text: string, index: number, present: number[], cluster: number): number {
     let end = index;

@@ -1,10 +1,10 @@
 import { PairTable } from "../pair_table.ts";
 import { vocabError } from "../vocabulary.ts";
 
-/** Limit for the UTF-16 units of all tokens; each may need a node. 262,144 tokens of 16 units need 2^22. */
+/** Maximum UTF-16 units of all tokens; each may need a node. 262,144 tokens of 16 units need 2^22. */
 const MAX_UNITS = 1 << 23;
 
-/** No node, or no token. */
+/** Value for "no node" and "no token". */
 export const NONE = -1;
 
 const ROOT = 0;
@@ -16,7 +16,7 @@ export class TokenTrie {
   readonly #children: PairTable;
   readonly #tokens: Int32Array; // [nodes]
 
-  /** The last of equal texts wins. Throws GgufError(GGUF_VOCAB) where the texts are too long in total. */
+  /** Builds the trie; the last of equal texts wins. Throws GgufError(GGUF_VOCAB) if the texts are too long in total. */
   constructor(tokens: Iterable<readonly [text: string, id: number]>) {
     const all = [...tokens];
     const units = all.reduce((sum, [text]) => sum + text.length, 0);
@@ -38,7 +38,7 @@ export class TokenTrie {
     }
   }
 
-  /** Returns the node that a unit leads to, or NONE. */
+  /** Returns the child of a node for a unit, or NONE. */
   #child(node: number, unit: number): number {
     const slot = this.#children.find(node, unit);
     return slot < 0 ? NONE : this.#children.merged[slot];

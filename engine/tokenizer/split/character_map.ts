@@ -1,13 +1,10 @@
 import { vocabError } from "../vocabulary.ts";
 
 const KEY = "precompiled_charsmap";
-/**
- * Limit for the bytes of one replacement; published maps have up to 33. Bounds how much a text grows per
- * character.
- */
+/** Maximum bytes of one replacement, to bound the growth of a text; published maps have up to 33. */
 const MAX_REPLACEMENT = 256;
 
-/** The number of bytes to replace, and their replacement. */
+/** The number of bytes to replace, and the bytes that replace them. */
 export interface Replacement {
   readonly length: number;
   readonly bytes: Uint8Array;
@@ -27,7 +24,7 @@ export class CharacterMap {
   readonly #units: Uint32Array;
   readonly #replacements: Uint8Array;
 
-  /** Throws GgufError(GGUF_VOCAB) where the table's parts do not fit its length. */
+  /** Reads the table. Throws GgufError(GGUF_VOCAB) if the table's parts do not fit its length. */
   constructor(bytes: Uint8Array) {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const arrayBytes = bytes.length < 4 ? NaN : view.getUint32(0, true);
@@ -48,7 +45,7 @@ export class CharacterMap {
     }
   }
 
-  /** Returns the replacement of the longest known text at `start`; undefined where none begins there. */
+  /** Returns the replacement of the longest known text at `start`; undefined if there is none. */
   find(text: Uint8Array, start: number): Replacement | undefined {
     let length = 0;
     let place = 0;
@@ -66,7 +63,10 @@ export class CharacterMap {
     return { length, bytes: this.#replacements.subarray(place, this.#replacements.indexOf(0, place)) };
   }
 
-  /** Returns an entry that no byte leads to for an index past the array, so broken maps are safe. */
+  /**
+   * Returns an entry of the array. For an index past its end, returns an entry that no byte reaches, so that broken
+   * maps are safe.
+   */
   #unit(index: number): number {
     return this.#units[index >>> 0] ?? 0x80000000;
   }

@@ -14,9 +14,9 @@ import {
 } from "./unicode.ts";
 
 /**
- * Patterns of the published tokenizers as scanners that read each character a bounded number of times.
- * Sources: the `pre_tokenizer` entries of the models' tokenizer.json. Where llama.cpp simplifies a pattern,
- * its variant is used, because its ids are the reference.
+ * Patterns of published tokenizers as scanners that read each character a bounded number of times. Sources: the
+ * `pre_tokenizer` entries of the models' tokenizer.json. llama.cpp's simplified patterns are used, because its ids are
+ * the reference.
  */
 
 const BLANK = 0x20;
@@ -35,7 +35,7 @@ function isUpperAscii(code: number): boolean {
   return code >= 0x41 && code <= 0x5a;
 }
 
-/** `'s|'t|'re|'ve|'m|'ll|'d`; also in capitals if `fold` is 32, the bit that lowers an ASCII letter. */
+/** Matches `'s|'t|'re|'ve|'m|'ll|'d`; also in capitals if `fold` is 32, the bit that lowers an ASCII letter. */
 function contraction(text: string, index: number, end: number, fold: 0 | 32): number {
   if (index + 1 >= end || text.charCodeAt(index) !== APOSTROPHE) return index;
   const pair = String.fromCharCode(text.charCodeAt(index + 1) | fold, text.charCodeAt(index + 2) | fold);
@@ -44,20 +44,20 @@ function contraction(text: string, index: number, end: number, fold: 0 | 32): nu
   return index;
 }
 
-/** `\s+(?!\S)|\s+`: a run of white space, without its last character if more text follows. */
+/** Matches `\s+(?!\S)|\s+`: a run of white space, without its last character if more text follows. */
 function whiteSpace(text: string, index: number, end: number): number {
   const stop = runOf(SPACE, text, index, end);
-  return stop < end && stop - index > 1 ? stop - 1 : stop; // no white space is a surrogate pair
+  return stop < end && stop - index > 1 ? stop - 1 : stop; // no white space character is a surrogate pair
 }
 
-/** `\s*[\r\n]+`: a run of white space up to its last line break. */
+/** Matches `\s*[\r\n]+`: a run of white space up to its last line break. */
 function lineBreaks(text: string, index: number, end: number): number {
   let stop = runOf(SPACE, text, index, end);
   while (stop > index && !isNewline(text.charCodeAt(stop - 1))) stop--;
   return stop;
 }
 
-/** `\p{N}{1,most}` */
+/** Returns a scanner for `\p{N}{1,most}`. */
 export function digits(most: number): Match {
   return (text, index, end) => {
     for (let count = 0; count < most && (classAt(text, index, end) & NUMBER) !== 0; count++) {
@@ -67,7 +67,7 @@ export function digits(most: number): Match {
   };
 }
 
-/** `\s?[flags]+` */
+/** Returns a scanner for `\s?[flags]+`. */
 export function spacedRun(flags: number): Match {
   return (text, index, end) => {
     const body = (classAt(text, index, end) & SPACE) !== 0 ? index + 1 : index;
@@ -77,8 +77,8 @@ export function spacedRun(flags: number): Match {
 }
 
 /**
- * `\s?[characters]+`, or without `\s?`; `characters` tests one character at a time. White space never
- * matches, even inside a range: llama.cpp replaces it before it matches ranges.
+ * Returns a scanner for `\s?[characters]+`, or without `\s?`. `characters` tests one character at a time. White space
+ * never matches, even inside a range: llama.cpp replaces it before it matches ranges.
  */
 export function characterRun(characters: RegExp, spaced: boolean): Match {
   const isOne = (code: number) =>
@@ -91,16 +91,16 @@ export function characterRun(characters: RegExp, spaced: boolean): Match {
   };
 }
 
-/** `[\r\n]` */
+/** Matches `[\r\n]`. */
 export const oneLineBreak: Match = (text, index) => isNewline(text.charCodeAt(index)) ? index + 1 : index;
 
-/** `\n+` */
+/** Matches `\n+`. */
 export const lineBreakRun: Match = (text, index, end) => {
   while (index < end && text.charCodeAt(index) === 0x0a) index++;
   return index;
 };
 
-/** `[\p{P}symbols]+`, for ASCII symbols. */
+/** Returns a scanner for `[\p{P}symbols]+`, with ASCII symbols. */
 export function punctuationRun(symbols: string): Match {
   return (text, index, end) => {
     while (index < end) {
@@ -112,7 +112,7 @@ export function punctuationRun(symbols: string): Match {
   };
 }
 
-/** `[0-9][0-9][0-9]` */
+/** Matches `[0-9][0-9][0-9]`. */
 export const threeAsciiDigits: Match = (text, index, end) => {
   if (index + 3 > end) return index;
   for (let i = index; i < index + 3; i++) {
@@ -122,7 +122,7 @@ export const threeAsciiDigits: Match = (text, index, end) => {
   return index + 3;
 };
 
-/** `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+` */
+/** Matches `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`. */
 export const gpt2: Match = (text, index, end) => {
   const short = contraction(text, index, end, 0);
   if (short > index) return short;
@@ -135,25 +135,25 @@ export const gpt2: Match = (text, index, end) => {
 };
 
 export interface WordRules {
-  /** Classes of a word's characters: LETTER, with or without MARK. */
+  /** Character classes of a word: LETTER, with or without MARK. */
   letters: number;
-  /** How a word is matched: by default any run of `letters`. */
+  /** Matches one word; by default any run of `letters`. */
   word?: Match;
-  /** Words contain marks, but a mark before ASCII capitals only is a separate word. */
+  /** Whether a mark before a word of ASCII capitals is a separate word. Other words include marks. */
   markBeforeCapitals?: "apart";
   /** Maximum digits per piece. */
   digits: 1 | 3 | typeof Infinity;
-  /** Whether 's and other contractions are separate pieces, part of their word, or not special. */
+  /** Whether contractions such as 's are separate pieces, part of their word, or not special. */
   contractions: "apart" | "inside" | "none";
-  /** Characters that may follow punctuation in its piece, and their maximum number. */
+  /** Characters that may follow punctuation in the same piece, and their maximum number. */
   tail: "" | "\r\n" | "\r\n/";
   tailLength?: 1;
 }
 
 /**
- * Patterns of the cl100k family, in this order: contractions; a word with one optional leading character that
- * is not a letter, digit or line break; digits; punctuation with one optional leading blank; white space with
- * line breaks; other white space.
+ * Returns a scanner for the patterns of the cl100k family, in this order: contractions; a word with one optional
+ * leading character that is not a letter, digit or line break; digits; punctuation with one optional leading blank;
+ * white space with line breaks; other white space.
  */
 export function words(rules: WordRules): Match {
   const { letters, contractions, tail, tailLength = Infinity } = rules;
@@ -171,7 +171,7 @@ export function words(rules: WordRules): Match {
     let body = leads ? index + widthAt(text, index) : index;
     let stop = word(text, body, end);
     if (rules.markBeforeCapitals && (flags & MARK) !== 0 && isCapitals(text, body, stop)) return body;
-    // A mark that may lead a word may also be the whole word.
+    // A mark that may precede a word may also be the whole word.
     if (stop === body && leads) stop = word(text, body = index, end);
     if (stop > body) return contractions === "inside" ? contraction(text, stop, end, 32) : stop;
     if (flags & NUMBER) return number(text, index, end);
@@ -187,13 +187,13 @@ export function words(rules: WordRules): Match {
   };
 }
 
-/** Whether the range is not empty and has only the letters A to Z. */
+/** Returns whether the range is not empty and has only the letters A to Z. */
 function isCapitals(text: string, index: number, end: number): boolean {
   for (let i = index; i < end; i++) if (!isUpperAscii(text.charCodeAt(i))) return false;
   return end > index;
 }
 
-/** Repeats of `\p{L}\p{M}*(?: \p{L}\p{M}*)*`: words with single blanks between them. */
+/** Matches repetitions of `\p{L}\p{M}*(?: \p{L}\p{M}*)*`: words with single blanks between them. */
 export const phrase: Match = (text, index, end) => {
   let stop = index;
   for (let next = index; (classAt(text, next, end) & LETTER) !== 0;) {
@@ -205,8 +205,8 @@ export const phrase: Match = (text, index, end) => {
 };
 
 /**
- * `U*L+|U+L*`, where U is every letter except a-z and L every letter except A-Z. `letters` is LETTER, with or
- * without MARK. This is llama.cpp's version of the o200k words, which distinguishes case in ASCII only.
+ * Returns a scanner for `U*L+|U+L*`: U is every letter except a-z, and L every letter except A-Z. `letters` is LETTER,
+ * with or without MARK. llama.cpp's version of the o200k words distinguishes case only in ASCII.
  */
 export function casedWord(letters: number): Match {
   return (text, index, end) => {
@@ -219,7 +219,7 @@ export function casedWord(letters: number): Match {
       lower += widthAt(text, lower);
     }
     if (lower > upper) return lower;
-    // L+ needs at least one letter, so U* gives back the letters from the last possible L on.
+    // L+ needs at least one letter, so U* releases the letters from the last possible L on.
     let last = upper;
     while (last > index && isUpperAscii(text.charCodeAt(last - 1))) last--;
     return last > index ? last : upper;
@@ -230,8 +230,8 @@ const HAN =
   /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{2a6df}\u{2a700}-\u{2ebef}\u{2f800}-\u{2fa1f}]/u;
 
 /**
- * Splits runs of Han characters from other characters, which `words` splits. Caseless letters stay with the
- * latter.
+ * Returns a scanner that separates runs of Han characters from other characters, which `words` splits. Caseless letters
+ * belong to the others.
  */
 export function apartFromHan(rules: WordRules): Match {
   const isHan = (code: number) => code >= 0x3400 && HAN.test(String.fromCodePoint(code));
@@ -255,8 +255,8 @@ export function apartFromHan(rules: WordRules): Match {
 }
 
 /**
- * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white
- * space as in `words`. Without `breaks`, line breaks are separate pieces.
+ * Returns a scanner for `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`,
+ * then white space as in `words`. Without `breaks`, line breaks are separate pieces.
  */
 export function deepseek3(breaks: boolean): Match {
   return (text, index, end) => {
@@ -286,7 +286,7 @@ export function deepseek3(breaks: boolean): Match {
   };
 }
 
-/** One punctuation character or ASCII symbol. */
+/** Matches one punctuation character or ASCII symbol. */
 export const onePunctuation: Match = (text, index, end) => {
   const code = text.codePointAt(index)!;
   const flags = classAt(text, index, end);
@@ -294,7 +294,7 @@ export const onePunctuation: Match = (text, index, end) => {
   return matches ? index + widthAt(text, index) : index;
 };
 
-/** `[\t\n]|    |  ` */
+/** Matches `[\t\n]|    |  `. */
 export const tabOrBlanks: Match = (text, index, end) => {
   const code = text.charCodeAt(index);
   if (code === 0x09 || code === 0x0a) return index + 1;
@@ -304,7 +304,10 @@ export const tabOrBlanks: Match = (text, index, end) => {
   return count === 4 ? stop : count >= 2 ? index + 2 : index;
 };
 
-/** A regular expression matched at one position. The expression must read a bounded number of characters. */
+/**
+ * Returns a scanner that applies a regular expression at one position. The expression must read a bounded number of
+ * characters.
+ */
 export function expression(source: string): Match {
   const sticky = new RegExp(source, "y");
   return (text, index, end) => {

@@ -1,6 +1,6 @@
-/** Longer pieces are rare and seldom repeat. */
+/** Maximum length of a cached piece; longer pieces rarely repeat. */
 const LONGEST_PIECE = 48;
-/** Pieces in each of the two generations; a few MB. */
+/** Number of pieces in each of the two generations; a few MB. */
 const GENERATION = 32_768;
 
 /**
@@ -20,7 +20,7 @@ export class PieceCache {
   }
 
   set(piece: string, tokens: Int32Array): void {
-    // A slice would keep the whole request text in memory, so the key is a copy.
+    // The key is a copy, because a slice would keep the whole request text in memory.
     if (piece.length <= LONGEST_PIECE) this.#put(` ${piece}`.slice(1), tokens);
   }
 

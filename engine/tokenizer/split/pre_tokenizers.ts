@@ -32,14 +32,14 @@ import { classAt, LETTER, MARK, NUMBER, PUNCTUATION, runOf, SPACE } from "./unic
 /** How a BPE vocabulary splits text before merging. */
 export interface PreTokenizer {
   readonly stages: readonly Stage[];
-  /** Which pieces that equal a token become that token directly, regardless of merges. */
+  /** Pieces that become a token directly if they equal its text, regardless of merges. */
   readonly wholePieces: "all" | "line breaks" | "none";
-  /** Whether BOS is added where the file does not say. */
+  /** Whether BOS is added if the file does not say. */
   readonly addBos: boolean;
-  /** BOS is always added: early files of these models wrongly say not to. */
+  /** Whether BOS is always added, because early files of these models wrongly disable it. */
   readonly alwaysBos: boolean;
   readonly spelling: Spelling;
-  /** With "words": capitals become lower case. */
+  /** Whether capitals become lower case; with "words". */
   readonly lowercase?: boolean;
 }
 
@@ -57,13 +57,13 @@ const O200K: WordRules = {
   contractions: "inside",
   tail: "\r\n/",
 };
-/** The o200k words without case distinction, with marks attached to letters. */
+/** Rules of the o200k words without case distinction, with marks attached to letters. */
 const MARKED_O200K: WordRules = {
   ...O200K,
   word: (text, index, end) => runOf(LETTER | MARK, text, index, end),
 };
 
-/** Matches a run of one kind: Hangul letters, punctuation, bopomofo, or ideographs and kana. */
+/** Matches a run of one kind of characters: Hangul letters, punctuation, bopomofo, or ideographs and kana. */
 const YOUTU_RUNS = [
   /[\uac00-\ud7a3\u3131-\u318e]/,
   /[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]/,
@@ -74,11 +74,11 @@ const YOUTU_RUNS = [
 const youtuRun: Match = (text, index, end) =>
   YOUTU_RUNS.map((run) => run(text, index, end)).find((stop) => stop > index) ?? index;
 
-/** East Asian scripts written without blanks, as AFMoE lists them. */
+/** Characters of East Asian scripts written without blanks, as AFMoE lists them. */
 const AFMOE_UNSPACED =
   /[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ufaff\u3040-\u309f\u30a0-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f\uaa60-\uaa7f\ua9e0-\ua9ff\uac00-\ud7af\u1100-\u11ff]/u;
 
-/** ` ?` and a run of characters that are neither white space nor one of these punctuation signs. */
+/** Matches ` ?` and a run of characters that are neither white space nor BLOOM's punctuation signs. */
 const bloomWord: Match = (text, index, end) => {
   const isPart = (i: number) =>
     i < end && (classAt(text, i, end) & SPACE) === 0 &&
@@ -95,7 +95,7 @@ const numberTriples = triplesFromEnd(
 );
 const asciiTriples = triplesFromEnd((text, index) => text[index] >= "0" && text[index] <= "9", "before");
 
-/** Merges apply to whole lines of raw text. */
+/** Settings for merges over whole lines of raw text. */
 const LINES: Partial<PreTokenizer> & { stages: readonly Stage[] } = {
   stages: [isolate(lineBreakRun)],
   spelling: "blank marks",

@@ -2,14 +2,12 @@ import { type Paced, STEPS_PER_OFFER } from "../../pacing/pauses.ts";
 import { classAt, SPACE, widthAt } from "./unicode.ts";
 
 /**
- * Splits pieces of the text, given by their ends, and returns the ends of the parts. A stage cannot look outside the
- * piece that it splits: the piece's end counts as the end of the text.
+ * Splits pieces of the text, given by their ends, and returns the ends of the parts. For a stage, the end of a piece
+ * counts as the end of the text.
  */
 export type Stage = (text: string, pieces: readonly number[]) => Paced<number[]>;
 
-/**
- * Returns the end of the match at `index`; `index` or less where there is none. Never reads at or past `end`.
- */
+/** Returns the end of a match at `index`; `index` or less if there is none. Never reads at or past `end`. */
 export type Match = (text: string, index: number, end: number) => number;
 
 /**
@@ -21,7 +19,7 @@ export function* splitText(stages: readonly Stage[], text: string): Paced<number
   return ends;
 }
 
-/** Returns a stage where each match is a piece, and so is the text between two matches. */
+/** Returns a stage that makes each match a piece, and the text between two matches too. */
 export function isolate(match: Match): Stage {
   return function* (text, pieces) {
     const ends: number[] = [];
@@ -47,7 +45,7 @@ export function isolate(match: Match): Stage {
   };
 }
 
-/** Returns a stage that appends the ends of a piece's parts to `ends`. */
+/** Returns a stage that splits piece by piece: `split` appends the ends of a piece's parts to `ends`. */
 function eachPiece(split: (text: string, start: number, end: number, ends: number[]) => Paced<void>): Stage {
   return function* (text, pieces) {
     const ends: number[] = [];
@@ -60,7 +58,7 @@ function eachPiece(split: (text: string, start: number, end: number, ends: numbe
   };
 }
 
-/** Splits off `\s+$`. It reads from the end, so that no run of white space is read twice. */
+/** Splits off `\s+$`. The stage reads from the end, so that it never reads a run of white space twice. */
 export const isolateTrailingSpace: Stage = eachPiece(function* (text, start, end, ends) {
   let body = end;
   while (body > start && (classAt(text, body - 1, end) & SPACE) !== 0) {

@@ -22,8 +22,8 @@ const CLASSES: readonly (readonly [RegExp, number])[] = [
 ];
 
 /**
- * Characters assigned after Unicode 15.1, the version of llama.cpp's tables. They count as unassigned, so
- * that token ids do not depend on the runtime's Unicode version.
+ * Characters assigned after Unicode 15.1, the version in llama.cpp. They count as unassigned, so that token ids do not
+ * depend on the runtime's Unicode version.
  */
 const ASSIGNED_LATER =
   /[\u0897\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427-\u2429\u31e4\u31e5\ua7cb-\ua7cd\ua7da-\ua7dc\u{105c0}-\u{105f3}\u{10d40}-\u{10d8f}\u{10ec2}-\u{10ec4}\u{10efc}\u{11380}-\u{113e2}\u{116d0}-\u{116e3}\u{11bc0}-\u{11bf9}\u{11f5a}\u{13460}-\u{143fa}\u{16100}-\u{16139}\u{16d40}-\u{16d79}\u{18cff}\u{1cc00}-\u{1ceb3}\u{1e5d0}-\u{1e5ff}\u{1f8b2}-\u{1f8bb}\u{1f8c0}\u{1f8c1}\u{1fa89}\u{1fa8f}\u{1fabe}\u{1fac6}\u{1fadc}\u{1fadf}\u{1fae9}\u{1fbcb}-\u{1fbef}]/u;
@@ -31,7 +31,7 @@ const ASSIGNED_LATER =
 const PAGE_BITS = 8;
 const PAGE_SIZE = 1 << PAGE_BITS;
 
-/** Filled page by page on demand. */
+/** Class flags by page of code points, filled on demand. */
 const pages: (Uint8Array | undefined)[] = new Array(0x110000 >> PAGE_BITS).fill(undefined);
 
 function fillPage(page: number): Uint8Array {
@@ -52,7 +52,7 @@ export function classOf(codePoint: number): number {
   return page[codePoint & (PAGE_SIZE - 1)];
 }
 
-/** Returns the UTF-16 units of the character at `index`. */
+/** Returns the number of UTF-16 units of the character at `index`. */
 export function widthAt(text: string, index: number): number {
   return (text.charCodeAt(index) & 0xfc00) === 0xd800 ? 2 : 1;
 }

@@ -1,14 +1,12 @@
 import { DeviceLost } from "../../backend.ts";
 
 /**
- * Milliseconds to wait for the device's loss report after a call failed: the report may come later than the
- * failure.
+ * Milliseconds to wait for the device's loss report after a failed call: the report may come later than the failure.
  */
 export const LOSS_MS = 200;
 
 /**
- * Tells whether a device was lost. Waiters must not hang: drivers need not settle promises that were pending
- * at the loss.
+ * Tells whether a device was lost. Drivers may leave promises pending after a loss, so waiters use this promise too.
  */
 export class DeviceLoss {
   /** Resolves when the device is lost. */
@@ -26,17 +24,16 @@ export class DeviceLoss {
     });
   }
 
-  /** The error, once the device was lost. */
+  /** The loss as an error; undefined while the device works. */
   get error(): DeviceLost | undefined {
     return this.#error;
   }
 
   /**
-   * Returns the promise's value. Throws DeviceLost as soon as the device is lost, and where the loss made the
-   * promise fail.
+   * Returns the promise's value. Throws DeviceLost as soon as the device is lost, or if the loss made the promise fail.
    */
   async or<T>(promise: Promise<T>): Promise<T> {
-    promise.catch(() => {}); // the promise may fail after everyone stopped waiting
+    promise.catch(() => {}); // the promise may fail after all waiters have stopped
     if (this.#error) throw this.#error;
     const { promise: lost, reject } = Promise.withResolvers<never>();
     this.#waiting.add(reject);
@@ -49,7 +46,7 @@ export class DeviceLoss {
     }
   }
 
-  /** Returns the loss if it is reported within `ms` milliseconds. */
+  /** Returns the device's loss if it is reported within `ms` milliseconds. */
   async within(ms: number): Promise<DeviceLost | undefined> {
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, ms);

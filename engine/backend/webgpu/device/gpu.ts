@@ -3,7 +3,7 @@ import { GpuError } from "../errors.ts";
 import type { KernelDevice } from "../kernels/types.ts";
 import { probeF16, probeSynchronousMap } from "./probes.ts";
 
-/** A device and its probed properties. */
+/** An open GPU device and its probed properties. */
 export interface Gpu {
   readonly device: GPUDevice;
   readonly loss: DeviceLoss;
@@ -18,14 +18,14 @@ export interface Gpu {
   readonly timestamps: boolean;
   /** Largest storage binding in bytes. */
   readonly bindingBytes: number;
-  /** Maximum lanes in a workgroup. */
+  /** Maximum number of lanes in a workgroup. */
   readonly workgroupLanes: number;
 }
 
-/** Storage buffers per kernel. Every adapter that runs compute shaders has them. */
+/** Number of storage buffers that a kernel may use. Every adapter with compute shaders has them. */
 const STORAGE_BUFFERS = 8;
 
-/** Returns the best adapter, or undefined where there is none. */
+/** Returns the best GPU adapter, or undefined if there is none. */
 export async function findAdapter(): Promise<GPUAdapter | undefined> {
   const gpu = globalThis.navigator.gpu;
   return await gpu?.requestAdapter({ powerPreference: "high-performance" }) ?? undefined;
@@ -67,7 +67,7 @@ async function describe(adapter: GPUAdapter, device: GPUDevice): Promise<Gpu> {
 }
 
 /**
- * Requests the features that kernels use and the adapter's own limits. The default limit is 128 MiB a
+ * Requests the device with the features that kernels use and the adapter's own limits. The default limit is 128 MiB per
  * binding.
  */
 async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {

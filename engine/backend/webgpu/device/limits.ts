@@ -1,7 +1,7 @@
 import type { Gpu } from "./gpu.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Bytes to copy: more than caches hold. */
+/** Bytes to copy for a measurement: more than caches hold. */
 const COPY_BYTES = 128 * 2 ** 20;
 const COPIES = 4;
 const SAMPLES = 5;
@@ -26,7 +26,7 @@ export async function copyBandwidth({ device, loss }: Gpu, memory: GpuMemory): P
     await seconds(1);
     let best = 0;
     for (let i = 0; i < SAMPLES; i++) {
-      // The difference leaves out the time of submitting and waiting.
+      // The difference of the two times excludes submitting and waiting.
       const [few, many] = [await seconds(1), await seconds(1 + COPIES)];
       if (many > few) best = Math.max(best, 2 * COPIES * size / (many - few));
     }

@@ -16,12 +16,12 @@ export class GpuMemory {
 
   constructor(private readonly device: BufferMaker, private readonly loss?: Pick<DeviceLoss, "or">) {}
 
-  /** Allocated bytes. */
+  /** Number of allocated bytes. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Allocates a buffer for kernels, filled with zeros. Throws GpuError where the device has no room. */
+  /** Allocates a buffer for kernels, filled with zeros. Throws GpuError if the device lacks memory. */
   async storage(what: string, bytes: number, usage = 0): Promise<GPUBuffer> {
     const all = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
     const limit = Math.min(this.device.limits.maxBufferSize, this.device.limits.maxStorageBufferBindingSize);

@@ -1,7 +1,7 @@
 import type { DeviceLoss } from "./device_loss.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Passes in one query set, which holds at most 4,096 timestamps. */
+/** Maximum passes in one query set, which holds at most 4,096 timestamps. */
 const MOST_TIMED = 2048;
 
 /** Start and end of a pass by the device's clock, in milliseconds from an arbitrary origin. */
@@ -19,14 +19,14 @@ export class PassClock {
     private readonly loss: DeviceLoss,
     private readonly memory: GpuMemory,
     private readonly querySets: readonly GPUQuerySet[],
-    /** Receives the resolved timestamps. */
+    /** Buffer that receives the resolved timestamps. */
     readonly resolved: GPUBuffer,
     private readonly back: GPUBuffer,
     /** Maximum number of passes. */
     readonly most: number,
   ) {}
 
-  /** Makes a clock for at most `passes` passes. Throws GpuError where there is no room. */
+  /** Creates a clock for at most `passes` passes. Throws GpuError if memory is short. */
   static async make(
     device: GPUDevice,
     loss: DeviceLoss,
@@ -48,7 +48,7 @@ export class PassClock {
     return new PassClock(device, loss, memory, querySets, resolved, back, passes);
   }
 
-  /** Bytes of the timestamps recorded so far. */
+  /** Number of bytes of the timestamps recorded so far. */
   get bytes(): number {
     return 16 * this.#passes;
   }
@@ -57,7 +57,7 @@ export class PassClock {
     return 16 * this.most;
   }
 
-  /** Forgets all passes. */
+  /** Forgets the times of all passes. */
   restart(): void {
     this.#passes = 0;
   }
@@ -70,7 +70,7 @@ export class PassClock {
     return { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 };
   }
 
-  /** Records the copy of all timestamps so far into `resolved`. */
+  /** Records a copy of all timestamps so far into `resolved`. */
   resolve(encoder: GPUCommandEncoder): void {
     for (const [i, querySet] of this.querySets.entries()) {
       const first = 2 * i * MOST_TIMED;

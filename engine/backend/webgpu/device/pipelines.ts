@@ -2,14 +2,14 @@ import type { DeviceLoss } from "./device_loss.ts";
 import { unsupportedOnGpu } from "../errors.ts";
 import type { Kernel } from "../kernels/types.ts";
 
-/** Binding of the first workgroup's id, after all bindings of the kernels. */
+/** Binding number of the first workgroup's id, after all bindings of the kernels. */
 export const FIRST_GROUP_BINDING = 15;
 
 const GROUP = "@builtin(workgroup_id) group: vec3<u32>";
 
 /**
- * Returns a kernel's text with workgroup ids that start at a given id, so that any dispatch can be cut into
- * several. Kernels name the workgroup's id `group` and are not aware of the change.
+ * Returns a kernel whose workgroup ids start at a given id, so that a dispatch can be cut into several. Kernels read
+ * the id as `group` and need no change.
  */
 export function countedFrom({ key, code, entryPoint }: Kernel): string {
   const [before, after, more] = code.split(GROUP);
@@ -23,7 +23,7 @@ export function countedFrom({ key, code, entryPoint }: Kernel): string {
 `;
 }
 
-/** Compiled kernels by key. */
+/** Compiled GPU kernels by key. */
 export class Pipelines {
   readonly #pipelines = new Map<string, GPUComputePipeline>();
 
@@ -40,7 +40,7 @@ export class Pipelines {
     return pipeline;
   }
 
-  /** Compiles kernels before their first use. Throws GpuError where the driver refuses one. */
+  /** Compiles kernels before their first use. Throws GpuError if the driver refuses one. */
   async compile(kernels: readonly Kernel[]): Promise<void> {
     for (const kernel of kernels) {
       if (this.#pipelines.has(kernel.key)) continue;

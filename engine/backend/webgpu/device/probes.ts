@@ -1,11 +1,9 @@
 /**
- * Drivers do not always do what they report. Each probe runs a kernel of a few lines and checks the numbers.
+ * Probes of GPU drivers, because drivers do not always do what they report. Each probe runs a short kernel and checks
+ * the numbers.
  */
 
-/**
- * Runs a kernel of one workgroup over one buffer of words. Returns undefined where the driver refuses the
- * kernel.
- */
+/** Runs a kernel of one workgroup over one buffer of words. Returns undefined if the driver refuses the kernel. */
 async function run(device: GPUDevice, code: string, words: Uint32Array<ArrayBuffer>) {
   device.pushErrorScope("validation");
   const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -58,9 +56,8 @@ export async function probeF16(device: GPUDevice): Promise<boolean> {
 }
 
 /**
- * Returns whether a buffer that is mapped and read without awaiting holds the data of the preceding work.
- * Deno's implementation finishes the work when it maps the buffer. Other implementations throw, and reading back then
- * waits for the event.
+ * Returns whether a buffer that is mapped and read without awaiting holds the data of the preceding work. Deno's
+ * implementation finishes the work when it maps the buffer. Other implementations throw; reads then wait for the event.
  */
 export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
   const size = 256;
@@ -93,13 +90,13 @@ export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
   }
 }
 
-/** Shape of the product that is compared with the CPU's. */
+/** Number of rows of the product that is compared with the CPU's. */
 const PRODUCT_ROWS = 64;
 const PRODUCT_COLUMNS = 256;
 
 /**
- * Returns the error of a matrix-vector product in f32 against f64: the largest difference over the sum of
- * absolute products. Infinity where the driver refuses the kernel, NaN where the kernel computes NaN.
+ * Returns the error of a matrix-vector product in f32 against f64: the largest difference over the sum of absolute
+ * products. Infinity if the driver refuses the kernel, NaN if the kernel computes NaN.
  */
 export async function probeProducts(device: GPUDevice): Promise<number> {
   const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
@@ -111,7 +108,7 @@ export async function probeProducts(device: GPUDevice): Promise<number> {
   }
   data[row] = bitcast<u32>(sum);
 }`;
-  // The vector, then the rows. Thirds have no finite binary expansion.
+  // The vector comes first, then the matrix rows. Thirds have no finite binary expansion, so rounding shows.
   const values = Float32Array.from(
     { length: PRODUCT_COLUMNS * (PRODUCT_ROWS + 1) },
     (_, i) => ((i * 7919) % 257 - 128) / 3,
@@ -120,7 +117,10 @@ export async function probeProducts(device: GPUDevice): Promise<number> {
   return found === undefined ? Infinity : productError(values, new Float32Array(found.buffer));
 }
 
-/** `values` holds the vector, then the rows. `found` holds each row's product in the row's first place. */
+/**
+ * Returns the relative error of matrix-vector products. `values` holds the vector, then the rows; `found` holds each
+ * product at its row's start.
+ */
 export function productError(values: Float32Array, found: Float32Array): number {
   let worst = 0;
   for (let row = PRODUCT_COLUMNS; row < values.length; row += PRODUCT_COLUMNS) {

@@ -1,18 +1,18 @@
 import type { DeviceLoss } from "./device_loss.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Milliseconds of work above which waiting for an event is cheap: events are polled every 10 ms or so. */
+/** Milliseconds of GPU work above which waiting for an event is cheap: the runtime polls events every 10 ms or so. */
 const LONG_MS = 50;
-/** Milliseconds for which consecutive reads may block this thread without a pause. */
+/** Milliseconds for which consecutive GPU reads may block this thread without a pause. */
 const BLOCKED_MS = 10;
-/** Share of the expected time that other work gets. Timers fire some milliseconds late. */
+/** Share of the expected GPU time for which this thread does other work. Timers fire some milliseconds late. */
 const PAUSE = 0.75;
 const TIMER_MS = 2;
 
 /** Copies answers from the GPU to the host. */
 export class ReadBack {
   #buffer: GPUBuffer | undefined;
-  /** Whether the buffer has been mapped with `await` before. */
+  /** Whether the read-back buffer has been mapped with `await` before. */
   #waited = false;
   #pausedAt = 0;
 
@@ -22,12 +22,12 @@ export class ReadBack {
     private readonly loss: DeviceLoss,
   ) {}
 
-  /** Makes room for answers of `bytes`. */
+  /** Grows the read-back buffer to hold answers of `bytes` bytes. */
   async reserve(bytes: number): Promise<void> {
     if (this.#buffer && this.#buffer.size >= bytes) return;
     if (this.#buffer) this.memory.free(this.#buffer);
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    // Deno 2.9 aborts the process where the first mapping of a buffer is not awaited.
+    // Deno 2.9 aborts the process if the first mapping of a buffer is not awaited.
     this.#waited = false;
     this.#buffer = await this.memory.buffer("the buffer for reading answers back", bytes, usage);
   }
@@ -38,16 +38,16 @@ export class ReadBack {
   }
 
   /**
-   * Returns the copied words after the submitted work is done, which is expected to take `expectedMs`. A
-   * short wait blocks this thread, because the event would come later than the work ends. Only the last part
-   * blocks, so that other work can run before.
+   * Returns the copied words after the submitted work is done, which is expected to take `expectedMs`. A short wait
+   * blocks this thread, because the event would come late. In a long wait only the end blocks, so that other work can
+   * run first.
    */
   async read(bytes: number, expectedMs: number): Promise<Uint32Array<ArrayBuffer>> {
     const buffer = this.#buffer!;
     const blocks = this.synchronous && this.#waited && expectedMs < LONG_MS;
     if (blocks) await this.#pause(PAUSE * expectedMs - TIMER_MS);
     const mapped = buffer.mapAsync(GPUMapMode.READ, 0, bytes);
-    if (blocks) mapped.catch(() => {}); // getMappedRange throws too
+    if (blocks) mapped.catch(() => {}); // getMappedRange throws the same failure
     else await this.loss.or(mapped);
     const words = new Uint32Array(buffer.getMappedRange(0, bytes).slice(0));
     buffer.unmap();

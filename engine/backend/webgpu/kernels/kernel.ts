@@ -1,6 +1,6 @@
 import type { Kernel } from "./types.ts";
 
-/** Returns a kernel without overrides for any number of rows. The first word of its key is its entry point. */
+/** Returns a kernel without WGSL overrides for any number of rows. The first word of its key is its entry point. */
 export function kernelOf(
   key: string,
   code: string,

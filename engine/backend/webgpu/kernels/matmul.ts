@@ -12,8 +12,8 @@ import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, loadPair } from "./words.ts";
 
 /**
- * Kernels for few rows: activation rows per workgroup, and the largest step for which each is used. For larger steps,
- * tiles fill the GPU and load less.
+ * Kernels for few activation rows: rows per workgroup, and the largest step that uses each. For larger steps, the tile
+ * kernel fills the GPU and loads less.
  */
 const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 1, maxRows: 1 },
@@ -21,20 +21,19 @@ const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 16, maxRows: 64 },
 ];
 
-/** Used where no sweep has stored a tuning. */
+/** Tuning of a matrix product if no tuning sweep has stored one. */
 export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
-/** Two matrix rows per workgroup instead of one, so activations are loaded half as often. */
+/** Tuning with two matrix rows per workgroup instead of one, so activations are loaded half as often. */
 const HALF_AS_MANY: Tuning = { rows: 2, lanes: 256 };
-/** From this many matrix rows, half the workgroups are enough for a GPU. */
+/** Number of matrix rows from which half as many workgroups still fill a GPU. */
 const TALL_ROWS = 16_384;
 /**
- * Bytes per weight below which a product takes twice the rows per workgroup. There, activations would be over
- * a fifth of what a workgroup loads. A lane still loads hardly more weights than with other formats. Lanes of
- * a gate and up pair have two rows anyway.
+ * Bytes per weight below which a workgroup takes twice the matrix rows: activations would exceed a fifth of its loads.
+ * Lanes of a gate and up pair have two rows anyway.
  */
 const THIN_BYTES = 0.5;
 
-/** Returns the tuning for a matrix of so many rows where no sweep has stored one. */
+/** Returns the tuning for a matrix with `rows` rows if no tuning sweep has stored one. */
 export function defaultTuning(
   rows: number,
   { type, epilogue }: Pick<MatMulSpec, "type" | "epilogue">,
@@ -43,13 +42,12 @@ export function defaultTuning(
   return thin || rows >= TALL_ROWS ? HALF_AS_MANY : DEFAULT_TUNING;
 }
 
-/** For products of several rows of activations. Gate and up pairs take half the rows. */
+/** Tuning for products of several activation rows. Gate and up pairs take half the matrix rows. */
 const SEVERAL: Tuning = { rows: 2, lanes: 256 };
 
 /**
- * Returns the kernels of a product for growing numbers of rows of activations. Use the first whose `maxRows`
- * is not exceeded. All sum a row's products in the same order. Throws where the device lacks what the
- * arithmetic needs.
+ * Returns a product's kernels, for growing numbers of activation rows. Use the first with `maxRows` large enough. All
+ * sum a row's products in the same order. Throws if the device lacks what the arithmetic needs.
  */
 export function matMulKernels(
   spec: MatMulSpec,
@@ -69,18 +67,18 @@ export function matMulKernels(
   return [...few, productTile(spec)];
 }
 
-/** Returns what a device lacks for an arithmetic; undefined where it lacks nothing. */
+/** Returns the feature that a device lacks for an arithmetic; undefined if it lacks none. */
 export function missingFor(arithmetic: Arithmetic, { f16 }: KernelDevice): string | undefined {
   return arithmetic === "f16" && !f16 ? "working 16-bit floats" : undefined;
 }
 
-/** Returns the kernels that steps of at most `rows` rows need: compiling one can take seconds. */
+/** Returns the kernels for steps of at most `rows` rows. Others are not compiled, because each can take seconds. */
 export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
   return kernels.slice(0, 1 + kernels.findIndex(({ maxRows }) => rows <= maxRows));
 }
 
 /**
- * Returns the kernel that copies matrix rows, as f32, by token id. The kernel writes no rows for tokens of other
+ * Returns the kernel that copies matrix rows, as f32, by token id. The kernel skips tokens whose rows are in other
  * shards.
  *
  * Bindings: 0 {columns, rows of this shard, first row, stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4

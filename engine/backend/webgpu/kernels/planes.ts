@@ -1,4 +1,4 @@
-/** Matrices on the GPU: each is the planes of its format, and each plane holds rows of aligned words. */
+/** Layout of matrices on the GPU: a matrix consists of its format's planes, and a plane holds rows of aligned words. */
 import { layoutOf } from "../../../gguf/tensor_types.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { placeOf, rowBytesOf } from "./formats/format.ts";

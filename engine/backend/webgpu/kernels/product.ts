@@ -18,13 +18,13 @@ import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, type PairWords, pairWordsOfNeighbours } from "./words.ts";
 
 /**
- * STAGED: blocks of activations per strand in workgroup memory at once. ADDED: tokens whose sums are added
- * across lanes at once.
+ * STAGED: number of activation blocks per strand that workgroup memory holds at once. ADDED: number of tokens whose
+ * sums the lanes add at once.
  */
 const STAGED = 8;
 const ADDED = 2;
 
-/** Returns the kernel that takes `tokens` rows of activations per workgroup. */
+/** Returns the product kernel that computes `tokens` activation rows per workgroup. */
 export function product(spec: MatMulSpec, tuning: Tuning, tokens: number, maxRows: number): Kernel {
   const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
   const { rows, lanes } = tuning;
@@ -46,8 +46,8 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rowNames = [...list(rows, (r) => `row_${r}`), ...(up ? list(rows, (r) => `up_${r}`) : [])];
-  // With a single row of activations a lane multiplies both blocks of a pair at once. With more, registers
-  // hold one block of weights.
+  // With a single activation row, a lane multiplies both blocks of a pair at once. With more, registers hold one block
+  // of weights.
   const blocks = tokens === 1 ? 2 : 1;
   const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
@@ -90,18 +90,17 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 interface Work {
   readonly spec: MatMulSpec;
   readonly rowNames: readonly string[];
-  /** For each row. */
+  /** WGSL that loads the shared elements of a pair, for each matrix row. */
   readonly words: readonly PairWords[];
-  /** Blocks of a pair that are multiplied at once. */
+  /** Number of blocks of a pair that a lane multiplies at once. */
   readonly blocks: number;
-  /** Tokens whose activations are staged at once. */
+  /** Number of tokens whose activations workgroup memory holds at once. */
   readonly staged: number;
 }
 
 /**
- * Statements that load the strands' blocks from `half` on and multiply them with all tokens. Blocks are
- * decoded behind the first tokens' barrier, while loads are in flight. Elements that neighbouring lanes load
- * for each other need the same barrier.
+ * Returns WGSL that loads the strands' blocks from `half` on and multiplies them with all tokens. Decoding starts after
+ * the first tokens' barrier, while loads are in flight. Elements loaded by neighbouring lanes need the same barrier.
  */
 function turn(work: Work, tokens: number): string {
   const { spec, rowNames, words, blocks, staged } = work;
@@ -126,7 +125,7 @@ function turn(work: Work, tokens: number): string {
   return [...load, ...multiplied].flat().join("\n    ");
 }
 
-/** Statements with which the workgroup stages blocks of some tokens. */
+/** Returns WGSL with which the workgroup copies activation blocks of some tokens to its memory. */
 function makeReady({ blocks, staged }: Work, from: number): string {
   const each = blocks * STRANDS;
   return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
@@ -138,7 +137,7 @@ function makeReady({ blocks, staged }: Work, from: number): string {
     workgroupBarrier();`;
 }
 
-/** Statements with which each lane multiplies its own blocks with some tokens. */
+/** Returns WGSL with which each lane multiplies its own blocks with some tokens. */
 function multiply({ rowNames, blocks, staged }: Work, from: number): string {
   const token = (t: number, e: number) =>
     `{
@@ -159,7 +158,7 @@ function multiply({ rowNames, blocks, staged }: Work, from: number): string {
     workgroupBarrier();`;
 }
 
-/** Statements that add the lanes of each row for some tokens and store the results in y. */
+/** Returns WGSL that adds the lanes' sums of each row for some tokens and stores the results in y. */
 function addUp(spec: MatMulSpec, { rowNames, rows, from, added }: {
   readonly rowNames: readonly string[];
   readonly rows: number;

@@ -1,8 +1,7 @@
 /**
- * Matrix products of many rows of activations. Each lane has a matrix row, and the workgroup loads the
- * activations of a tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after
- * the other, so it needs two sums per token and gives the same bits. For a gate and up pair, half the lanes
- * take each.
+ * Matrix products of many rows of activations. Each lane has a matrix row, and the workgroup loads the activations of a
+ * tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after the other, so it needs two
+ * sums per token and gives the same bits. For a gate and up pair, half the lanes take the gate, and half the up matrix.
  */
 import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
@@ -12,14 +11,14 @@ import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
 import { decoded, pairWords } from "./words.ts";
 
-/** Matrix rows per workgroup, one per lane. Every device has this many lanes. */
+/** Number of matrix rows per workgroup, one per lane. Every device supports 256 lanes. */
 const LANES = 256;
-/** Rows of activations per tile. A pair of blocks of each is in workgroup memory, 8 KiB. */
+/** Number of activation rows per tile. Workgroup memory holds a pair of blocks of each row, 8 KiB. */
 const TOKENS = 32;
-/** Tokens whose up results are handed to the gate's lanes at once. */
+/** Number of tokens whose up results are passed to the gate's lanes at once. */
 const HANDED = 8;
 
-/** Returns the kernel for any number of rows of activations. */
+/** Returns the tile kernel for any number of activation rows. */
 export function productTile(spec: MatMulSpec): Kernel {
   const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
   const rows = rowsOf(spec);
@@ -34,7 +33,7 @@ export function productTile(spec: MatMulSpec): Kernel {
   };
 }
 
-/** Returns the rows of y that a workgroup computes. */
+/** Returns the number of matrix rows that a workgroup computes. */
 function rowsOf({ epilogue }: MatMulSpec): number {
   return epilogue === "swiglu" ? LANES / 2 : LANES;
 }
@@ -81,7 +80,7 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 `;
 }
 
-/** Statements that store the lane's results in y. */
+/** Returns WGSL that stores the lane's results in y. */
 function putAll(spec: MatMulSpec): string {
   const put = (t: number) =>
     `{ let t = t_base + ${t}u; if (t < step.x) { ${store(spec.epilogue, spec.bias, `all_${t}`)} } }`;
@@ -90,10 +89,7 @@ function putAll(spec: MatMulSpec): string {
   }`;
 }
 
-/**
- * Statements that hand the up lanes' results for some tokens to the gate's lanes, which store the products in
- * y.
- */
+/** Returns WGSL that passes the up results of some tokens to the gate's lanes, which store the products in y. */
 function handOver(spec: MatMulSpec, rows: number, from: number): string {
   const hand = (i: number) => `ups[${i * rows}u + slot] = all_${from + i};`;
   const put = (i: number) =>

@@ -1,6 +1,4 @@
-/**
- * Shared by the matrix kernels: bindings, the format's decoder, activations, and the product of two blocks.
- */
+/** Code shared by the matrix kernels: bindings, the format's decoder, activations, and the product of two blocks. */
 import { order as orderOfQuads, quadFunction } from "./formats/codes.ts";
 import {
   BLOCK,
@@ -19,17 +17,17 @@ import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
 import { loaders } from "./words.ts";
 
-/** The types in which a kernel computes. */
+/** The number types with which a matrix kernel computes. */
 export interface Numbers {
-  /** Decoded weights. */
+  /** Type of decoded weights. */
   readonly weight: Scalar;
-  /** Activations when they are multiplied. */
+  /** Type of activations in multiplications. */
   readonly input: Scalar;
 }
 
 /**
- * Returns the types for an arithmetic. Weights without bounds (F32) are never multiplied in f16: a block's
- * products could overflow, whatever the scale of the activations.
+ * Returns the types for an arithmetic. Weights without bounds (F32) are never multiplied in f16: a block's products
+ * could overflow, for activations of any scale.
  */
 export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
   return { weight: arithmetic === "f16" && !format.unbounded ? "f16" : "f32", input: arithmetic };
@@ -49,7 +47,7 @@ fn half_of(bits: u32) -> f32 {
 }`;
 
 /**
- * Returns the declarations of the planes from binding 4 on, and of the functions that load and decode a block
+ * Returns the declarations of the weight planes, from binding 4 on, and of the functions that load and decode a block
  * (`words.ts`).
  */
 export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
@@ -102,7 +100,9 @@ export function scaleType(format: WeightFormat): string {
   return format.sub === BLOCK ? "f32" : "vec2<f32>";
 }
 
-/** Scaled activations are below 2^10 and weights at most 1, so no product or sum of a block overflows f16. */
+/**
+ * Exponent of the bound for scaled activations: below 2^10, with weights of at most 1, no sum of a block overflows f16.
+ */
 const MAGNITUDE = 10;
 
 /**
@@ -144,14 +144,17 @@ fn read_block(t: u32, b: u32) -> Input {
 }`;
 }
 
-/** Columns beyond the matrix count as 0, whatever the buffer holds there. */
+/**
+ * Returns WGSL that loads four columns. Columns beyond the matrix count as 0, because the buffer may hold anything
+ * there.
+ */
 function loadQuad(columns: number, k: number): string {
   if (columns % BLOCK === 0) return `x[at + ${k}u]`;
   const lanes = "vec4<u32>(0u, 1u, 2u, 3u)";
   return `select(vec4<f32>(), x[at + ${k}u], ${lanes} + (32u * b + ${4 * k}u) < vec4<u32>(${columns}u))`;
 }
 
-/** Sums of the unrounded activations, so that multiplying an offset adds no rounding error. */
+/** Returns WGSL for sums of the unrounded activations, so that multiplying an offset adds no rounding error. */
 function sums(format: WeightFormat): string {
   const of = (from: number, to: number) => {
     const list = Array.from({ length: to - from }, (_, i) => `x${from + i}`);
@@ -161,8 +164,8 @@ function sums(format: WeightFormat): string {
 }
 
 /**
- * Returns `block_dot(w, v, sum)`, which adds the product of a block to `sum`. Every product that is added is
- * an `fma`, so no compiler can round the same sum differently in two kernels.
+ * Returns `block_dot(w, v, sum)`, which adds the product of a block to `sum`. Each addition is an `fma`, so that
+ * compilers round a sum equally in all kernels.
  */
 export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
@@ -185,8 +188,8 @@ export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
 }
 
 /**
- * Expression: `sum` plus a block's products, `all` or `low` and `high`, times their scales, plus what an
- * offset adds.
+ * Returns a WGSL expression: `sum` plus a block's products (`all`, or `low` and `high`) times their scales, plus
+ * offsets.
  */
 function scaledSum(format: WeightFormat, { input }: Numbers, offset: boolean): string {
   const [whole, scaled] = [format.sub === BLOCK, input !== "f32"];
@@ -205,8 +208,8 @@ function withOffset(format: WeightFormat, sum: string): string {
 }
 
 /**
- * Statement that stores `value` in column `row` of y's row `t`; with "swiglu", the gate's `value` and `up`
- * together.
+ * Returns WGSL that stores `value` in column `row` of row `t` of y. With "swiglu" it combines the gate's `value` with
+ * `up`.
  */
 export function store(epilogue: Epilogue, bias: boolean, value: string, up = ""): string {
   const at = "t * op.y_stride + op.y_offset + row";

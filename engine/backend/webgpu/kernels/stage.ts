@@ -1,11 +1,11 @@
-/** Activations of a product in workgroup memory. */
+/** A product's activations in workgroup memory. */
 import { QUAD, type WeightFormat } from "./formats/format.ts";
 import { list } from "./list.ts";
 import { type Numbers, scaleType } from "./shader.ts";
 
 /**
- * Returns WGSL: `stage(t, e, v)` stores a block of activations as block `e` of row `t`, and `staged(t, e)`
- * loads it. `offset`: the decoder has offsets, which multiply a block's sum.
+ * Returns WGSL: `stage(t, e, v)` stores a block of activations as block `e` of row `t`, and `staged(t, e)` loads it.
+ * `offset`: the format has offsets, which need the sum of each block.
  */
 export function stageOf(
   format: WeightFormat,

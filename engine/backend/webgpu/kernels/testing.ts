@@ -8,7 +8,7 @@ export interface TestDevice {
   readonly kernels: KernelDevice;
 }
 
-/** Opens the adapter. Without one, or without f16, it says so and returns undefined. */
+/** Opens the adapter for tests. Without an adapter, or without f16, prints a message and returns undefined. */
 export async function openTestDevice(): Promise<TestDevice | undefined> {
   const adapter = await globalThis.navigator.gpu?.requestAdapter();
   if (!adapter?.features.has("shader-f16")) {
@@ -26,21 +26,21 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
   return { device, kernels: { f16: true } };
 }
 
-/** One product. */
+/** A matrix product to run in a test. */
 export interface Product {
   readonly type: TensorType;
-  /** The file's bytes, `rows` rows; with "swiglu" the gate's rows, then the up rows. */
+  /** Weight bytes as in a file, `rows` rows; with "swiglu" the gate's rows, then the up rows. */
   readonly weights: Uint8Array;
   readonly rows: number;
   readonly columns: number;
   readonly x: Float32Array; // [m, columns]
   readonly m: number;
   readonly bias?: Float32Array<ArrayBuffer>;
-  /** The initial y; [m, rows]. */
+  /** The initial contents of y, [m, rows]; by default zeros. */
   readonly y?: Float32Array;
 }
 
-/** Returns y of a product: [m, rows]. */
+/** Runs a product on the GPU and returns y: [m, rows]. */
 export async function multiply(
   { device }: TestDevice,
   kernel: Kernel,
@@ -49,7 +49,7 @@ export async function multiply(
 ): Promise<Float32Array> {
   const { rows, columns, m } = product;
   const [xStride, yStride] = [64 * Math.ceil(columns / 64), 64 * Math.ceil((rows + 3) / 64)];
-  // Values beyond the columns must not matter.
+  // Values beyond the matrix columns must not affect the product.
   const x = new Float32Array(m * xStride).fill(NaN);
   const y = new Float32Array(m * yStride);
   const offset = 3;
@@ -120,7 +120,7 @@ export function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, us
 
 const pipelines = new WeakMap<GPUDevice, Map<string, GPUComputePipeline>>();
 
-/** Runs a kernel once. Throws where the driver refuses it. */
+/** Runs a kernel once. Throws if the driver refuses the kernel. */
 export async function dispatch(
   device: GPUDevice,
   { code, entryPoint, constants }: Pick<Kernel, "code" | "entryPoint" | "constants">,

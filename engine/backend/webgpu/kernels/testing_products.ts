@@ -1,4 +1,4 @@
-/** Compares products of matrices of every format with exact products, on activations that are difficult for f16. */
+/** Compares GPU products of every weight format with exact products, for activations that are difficult in f16. */
 import { Random, seedOf } from "../../../../testing/random.ts";
 import { weights } from "../../../../testing/synth/synth.ts";
 import type { TensorType } from "../../../gguf/types.ts";
@@ -8,7 +8,7 @@ import { dequantize } from "../../../../testing/synth/weights.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { MatMulSpec, Tuning } from "./types.ts";
 
-/** Largest mean squared error over the mean square of the exact product. */
+/** Largest allowed error of a product: mean squared error over the mean square of the exact product. */
 export const GATES: Readonly<Record<Arithmetic, number>> = {
   f32: 1e-11,
   f16: 2e-6,
@@ -24,7 +24,7 @@ export function matrix(type: TensorType, rows = ROWS, columns = COLUMNS): Uint8A
 
 const matrices = new Map<TensorType, { bytes: Uint8Array; exact: Float64Array }>();
 
-/** Returns a matrix of 2 x ROWS rows and its values. */
+/** Returns a test matrix of 2 x ROWS rows in a format, and its exact values. */
 export function known(type: TensorType): { bytes: Uint8Array; exact: Float64Array } {
   const made = matrices.get(type) ?? (() => {
     const bytes = matrix(type, 2 * ROWS);
@@ -54,7 +54,7 @@ export function adversarial(m: number): Float32Array<ArrayBuffer> {
   return x;
 }
 
-/** Returns x W in float64: [m, rows]. */
+/** Returns the product x W in float64: [m, rows]. */
 export function product(exact: Float64Array, { x, m, rows, columns }: Product, first = 0): Float64Array {
   return Float64Array.from({ length: m * rows }, (_, i) => {
     const [t, r] = [Math.floor(i / rows), i % rows + first];
@@ -64,7 +64,7 @@ export function product(exact: Float64Array, { x, m, rows, columns }: Product, f
   });
 }
 
-/** Returns the mean squared error over the mean square of the exact values; 0 where both are all zeros. */
+/** Returns the mean squared error over the mean square of the exact values; 0 if both are all zeros. */
 export function nmse(found: Float32Array, exact: Float64Array): number {
   let [error, energy] = [0, 0];
   for (let i = 0; i < exact.length; i++) {

@@ -1,12 +1,11 @@
 /**
- * Checks shaders without a GPU: Dawn, on which Chrome runs, validates them, and naga translates them to
- * Metal's language.
+ * Checks shaders without a GPU: Dawn (Chrome's WebGPU) validates them, and naga translates them to Metal's language.
  */
 import { fromFileUrl, join } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("../../../../", import.meta.url));
 
-/** Returns each shader's text in Metal's language. Throws with what is wrong with any of them. */
+/** Returns each shader's translation to Metal's language. Throws an error that describes every invalid shader. */
 export async function translate(shaders: ReadonlyMap<string, string>): Promise<Map<string, string>> {
   const folder = await Deno.makeTempDir();
   try {

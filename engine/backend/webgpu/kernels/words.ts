@@ -1,5 +1,5 @@
 /**
- * How kernels load a block: its own elements of the planes, and elements that it shares with neighbouring
+ * How kernels load a weight block: its own elements of the planes, and elements that it shares with neighbouring
  * blocks.
  */
 import {
@@ -16,8 +16,8 @@ import {
 } from "./formats/format.ts";
 
 /**
- * Returns `Own` and `load_own(row, b)` for a block's own elements, and `Words` and `load_words(row, pair)`
- * for elements that a pair shares.
+ * Returns `Own` and `load_own(row, b)` (WGSL) for a block's own elements, and `Words` and `load_words(row, pair)` for
+ * elements that a pair shares.
  */
 export function loaders(format: WeightFormat): string {
   const own = ownPlanes(format);
@@ -44,34 +44,31 @@ function loadOwn(plane: Plane): string {
   return count === 1 ? elements[0] : `${typeOfOwn(plane)}(${elements.join(", ")})`;
 }
 
-/** Statement that loads a pair's shared elements as `name`; empty where the format has none. */
+/** Returns WGSL that loads a pair's shared elements as `name`; empty if the format has none. */
 export function loadPair(format: WeightFormat, name: string, row: string, pair: string): string {
   return sharedPlanes(format).length === 0 ? "" : `let ${name} = load_words(${row}, ${pair});`;
 }
 
-/**
- * Expression that decodes block `b` from its own elements and, where there are any, the pair's shared
- * `words`.
- */
+/** Returns a WGSL expression that decodes block `b` from its own elements and the pair's shared `words`, if any. */
 export function decoded(format: WeightFormat, b: string, own: string, words: string): string {
   return `decode_block(${b}, ${own}${sharedPlanes(format).length === 0 ? "" : `, ${words}`})`;
 }
 
-/** How a loop over a strand's pairs loads their shared elements. */
+/** WGSL with which a loop over a strand's pairs loads their shared elements. */
 export interface PairWords {
-  /** Declarations outside functions. */
+  /** WGSL declarations outside functions. */
   readonly globals: string;
-  /** Statements before the loop. */
+  /** WGSL statements before the loop over pairs. */
   readonly before: string;
-  /** Statements in the loop; where lanes load for each other, a barrier must follow. */
+  /** WGSL statements inside the loop. If lanes load elements for each other, a barrier must follow. */
   readonly load: string;
-  /** Expression for the elements, after the statements and the barrier. */
+  /** WGSL expression for the shared elements, valid after the statements and the barrier. */
   readonly words: string;
 }
 
 /**
- * Returns the code for a lane that loads alone. `first`: the pair of the lane's strand, or of the first strand.
- * Elements that serve several of the lane's pairs are kept.
+ * Returns the code for a lane that loads its elements alone. `first`: the pair of the lane's strand, or of the first
+ * strand. The lane keeps elements that several of its pairs share.
  */
 export function pairWords(
   format: WeightFormat,
@@ -91,8 +88,8 @@ export function pairWords(
 }
 
 /**
- * Returns the code for strands in neighbouring lanes of a workgroup of SIZE lanes. An element that serves several
- * neighbouring pairs is loaded by the first of their lanes and stored in workgroup memory for the others.
+ * Returns the code for neighbouring lanes in a workgroup of SIZE lanes. The first lane loads an element that
+ * neighbouring pairs share, and stores it in workgroup memory for the others.
  */
 export function pairWordsOfNeighbours(
   format: WeightFormat,

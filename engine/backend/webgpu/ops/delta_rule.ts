@@ -6,12 +6,12 @@ import type { LoweredOp, Slice, VectorId } from "../program.ts";
 import { NO_SLOT } from "../step/layout.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-/** Maximum floats of the state in a lane's registers. */
+/** Maximum floats of recurrent state in a lane's registers. */
 const STRIP = 64;
 /** Number of lanes that sum the products of a head's query and key. */
 const PARTS = 8;
 
-/** Previous inputs that a token's convolution reads. */
+/** Number of previous inputs that a token's convolution reads. */
 const PAST = CONV_TAPS - 1;
 
 type Heads = Omit<DeltaShape, "layer">;
@@ -20,11 +20,11 @@ type Heads = Omit<DeltaShape, "layer">;
 export interface DeltaRuleOp extends LoweredOp {
   readonly op: "delta_rule";
   readonly rows: "sequences";
-  /** The buffer of all inputs, and where each begins in its rows. */
+  /** The buffer with all inputs of the delta rule, and the offset of each input in its rows. */
   readonly buffer: number;
   readonly at: { readonly qkv: number; readonly gate: number; readonly alpha: number; readonly beta: number };
   readonly y: Slice;
-  /** Taps of the convolution, decay, bias, norm. */
+  /** Vector with the convolution's taps, decay, bias and norm weights. */
   readonly weights: VectorId;
   /** `heads.layer` counts the layers with recurrent state. */
   readonly heads: DeltaShape;
@@ -82,13 +82,12 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
 
 export interface DeltaRuleShape {
   readonly heads: Heads;
-  /** Smallest length by which queries and keys are divided. */
+  /** Lower bound for the length by which queries and keys are divided. */
   readonly lengthEps: number;
 }
 
 /**
- * Returns the floats of a value head in a slot: its matrix, and the last inputs of the channels that it
- * reads.
+ * Returns the floats of a value head in a state slot: its matrix, and the last inputs of the channels that it reads.
  */
 export function headStateFloats({ headDim }: Heads): number {
   return headDim * headDim + PAST * 3 * headDim;
@@ -96,8 +95,8 @@ export function headStateFloats({ headDim }: Heads): number {
 
 /**
  * Computes a layer's short convolution, gates, delta rule and gated norm. A workgroup takes one value head
- * through all rows of one sequence, with its state in registers. It reads the state from the slot that the
- * step names, and stores it wherever the step asks, between rows or at the end.
+ * through all rows of one sequence, with its state in registers. It reads the state from the step's slot, and stores it
+ * in the requested slots, between rows or at the end.
  *
  * For each token S <- a S + d k^T with d = beta (v - a S k). The output is o = S q = a (S q) + d (k . q),
  * from the S before the token, so S is read once. Source: "Gated Delta Networks" (arXiv 2412.06464), equation
@@ -146,7 +145,7 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   );
 }
 
-/** Declarations of the kernel. */
+/** Returns the delta rule kernel's declarations. */
 function declarations(heads: Heads, lanes: number): string {
   const { valueHeads, headDim } = heads;
   const quads = headDim / 4;
@@ -184,7 +183,7 @@ fn softplus(x: f32) -> f32 {
 }`;
 }
 
-/** Statements that load a lane's constants, and the state from its slot or zeros. */
+/** Returns WGSL that loads a lane's constants, and its state from the slot, or zeros. */
 function loadState({ keyHeads, valueHeads, headDim }: Heads, held: readonly number[]): string {
   const channels = (2 * keyHeads + valueHeads) * headDim;
   return `/* first row, slot to read, and the range of entries (after how many rows, slot to store the state in) */
@@ -221,7 +220,7 @@ function loadState({ keyHeads, valueHeads, headDim }: Heads, held: readonly numb
   }`;
 }
 
-/** Statements that convolve a token's inputs, and sum the products of its query and key. */
+/** Returns WGSL that convolves a token's inputs, and sums the products of its query and key. */
 function convolve(quads: number): string {
   return `if (convolves) {
       let sum = vec4<f32>(${
@@ -249,7 +248,7 @@ function convolve(quads: number): string {
     }`;
 }
 
-/** Statements that read from the state, update it, and put the token's result into `results`. */
+/** Returns WGSL that reads from the recurrent state, updates it, and stores the token's result in `results`. */
 function updateState(
   { heads: { headDim }, lengthEps }: DeltaRuleShape,
   strips: number,
@@ -282,7 +281,7 @@ function updateState(
     workgroupBarrier();`;
 }
 
-/** Statements that norm and gate the result, and store it. */
+/** Returns WGSL that norms and gates the result, and stores it. */
 function normAndGate(): string {
   return `if (lane < ${PARTS}u) {
       var sum = 0.0;
@@ -301,7 +300,7 @@ function normAndGate(): string {
     }`;
 }
 
-/** Statements that store the state in the slots that want it after this token. */
+/** Returns WGSL that stores the state in the slots that receive it after this token. */
 function storeStates(held: readonly number[]): string {
   return `while (put < carry.w && carries[put].x == t + 1u) {
       let base = carries[put].y * SLOT + head * HEAD;
@@ -323,7 +322,7 @@ function stripsOf(headDim: number): number {
   return strips;
 }
 
-/** Expression for the sum of terms, added in pairs. */
+/** Returns a WGSL expression for the sum of terms, added in pairs. */
 function tree(count: number, term: (i: number) => string): string {
   const terms = Array.from({ length: count }, (_, i) => term(i));
   while (terms.length > 1) terms.push(`(${terms.shift()} + ${terms.shift()})`);

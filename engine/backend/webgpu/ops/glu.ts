@@ -6,7 +6,7 @@ import type { LoweredOp, Slice } from "../program.ts";
 import type { MatMulOp } from "./matmul.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-/** SwiGLU: one product where gate and up have one type; otherwise two products, then the activation. */
+/** SwiGLU: one product if gate and up have the same type; otherwise two products, then the activation. */
 export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
   op: "glu",
   lower(op, to) {
@@ -57,7 +57,7 @@ export const SILU_MULTIPLY: GpuKind<never, SiluMultiplyOp> = {
   },
 };
 
-/** y = silu(gate) * up, for a gate and up of two types, which come from two products. */
+/** Returns the kernel for y = silu(gate) * up, where gate and up have different types and come from two products. */
 export function siluMultiplyKernel(): Kernel {
   const code = `
 struct Op { columns: u32, x_stride: u32, x_offset: u32, y_stride: u32, y_offset: u32, a: u32, b: u32, c: u32 }

@@ -1,44 +1,44 @@
 /**
- * Layout of the KV cache, and how kernels read and write it. Both buffers of a layer hold blocks of heads,
- * each with KV_BLOCK_TOKENS slots. In f16 a word holds two values. In 8 bits, 32 codes have one scale as in
- * GGUF's Q8_0: first the codes of all slots, then their scales as halves, an even number per slot. Kernels
- * load one unit at a time (8 values in f16, 32 in 8 bits) and compute with words of eight halves.
+ * Layout of the KV cache, and how kernels read and write it. Both buffers of a layer hold blocks of heads, each with
+ * KV_BLOCK_TOKENS slots. In f16 a word holds two values. In 8 bits, 32 codes share an f16 scale as in GGUF's Q8_0. The
+ * codes of all slots come first, then the scales, an even number per slot. Kernels load one unit at a time (8 values in
+ * f16, 32 in 8 bits) and compute with words of eight halves.
  */
 
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 
-/** What kernels depend on in a layer's cache. */
+/** The figures of a layer's KV cache that kernels depend on. */
 export interface KvShape {
   readonly kv: KvType;
   readonly kvHeads: number;
   readonly headDim: number;
 }
 
-/** Values per scale. */
+/** Number of 8-bit values per scale in the KV cache. */
 const SCALED = 32;
 
-/** Returns the words of eight values in a unit. */
+/** Returns the number of words (eight values each) in a unit of the KV cache. */
 function unitWords(type: KvType): number {
   return type === "f16" ? 1 : SCALED / 8;
 }
 
-/** Returns the units of a head. The last may have fewer values. */
+/** Returns the number of units per head in the KV cache. The last unit may have fewer values. */
 export function unitsOf({ kv, headDim }: KvShape): number {
   return Math.ceil(headDim / 8 / unitWords(kv));
 }
 
-/** Returns the scales of a slot: an even number, so that a word of two belongs to one slot. */
+/** Returns the number of scales in a KV slot: an even number, so that a word of two scales belongs to one slot. */
 function scalesOf(shape: KvShape): number {
   return 2 * Math.ceil(unitsOf(shape) / 2);
 }
 
-/** Returns the bytes of a head's keys, or values, in a block. */
+/** Returns the bytes of one head's keys (or values) in a KV block. */
 export function kvHeadBytes(shape: KvShape): number {
   if (shape.kv === "f16") return KV_BLOCK_TOKENS * shape.headDim * 2;
   return KV_BLOCK_TOKENS * (unitsOf(shape) * SCALED + 2 * scalesOf(shape));
 }
 
-/** Returns, in words, where the codes of a head end in a block, and the size of the head. */
+/** Returns the size of a head in a KV block, and the end of its codes, in words. */
 function wordsOf(shape: KvShape): { codes: number; head: number } {
   return { codes: KV_BLOCK_TOKENS * unitsOf(shape) * SCALED / 4, head: kvHeadBytes(shape) / 4 };
 }
@@ -85,14 +85,14 @@ fn halves_of(codes: vec2<u32>, scale: f32) -> vec4<u32> {
 }`;
 }
 
-/** Expression for word k of a unit, eight halves. */
+/** Returns a WGSL expression for word k (eight halves) of a KV unit. */
 function unitWord({ kv }: KvShape, unit: string, k: number): string {
   if (kv === "f16") return unit;
   return `halves_of(${unit}.${k < 2 ? "low" : "high"}.${k % 2 === 0 ? "xy" : "zw"}, ${unit}.scale)`;
 }
 
 /**
- * Statements that pass the words of unit `at` to `put(word, value)`. Both indices count over neighbouring
+ * Returns WGSL that passes the words of unit `at` to `put(word, value)`. Both indices continue across neighbouring
  * positions.
  */
 export function putUnit(
@@ -113,9 +113,9 @@ export function putUnit(
 }
 
 /**
- * Returns the declarations and statements of the kernel that appends. `keys` and `values` are arrays of u32;
- * `head` holds the values; they go to `slot` of `kv_head` in `block`. Values are clamped to the largest half:
- * beyond it is infinity, and 0 x infinity in a masked position is NaN.
+ * Returns the declarations and statements of the kernel that appends. `keys` and `values` are arrays of u32; `head`
+ * holds the values; they go to `slot` of `kv_head` in `block`. Values are clamped to the largest f16: an infinity would
+ * give NaN in masked positions (0 x infinity).
  */
 export function kvWriter(
   shape: KvShape,

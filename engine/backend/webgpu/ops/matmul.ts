@@ -17,7 +17,7 @@ export interface MatMulOp extends LoweredOp {
   readonly bias?: VectorId;
 }
 
-/** A matrix product, one dispatch per shard. New outputs are neighbours in one buffer. */
+/** A matrix product, one dispatch per shard. New outputs are adjacent in one buffer. */
 export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
   op: "matmul",
   lower(op, to) {
@@ -60,8 +60,8 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
 type Part = PlanOpOf<"matmul">["parts"][number];
 
 /**
- * Returns the first parts that form one matrix on the GPU: neighbours of one type with new outputs, or one
- * that adds.
+ * Returns the leading parts that form one matrix on the GPU: adjacent parts of one type with new outputs, or one part
+ * that adds to its output.
  */
 function stackable(parts: readonly Part[], { plan }: ProgramBuilder): readonly Part[] {
   const typeOf = ({ weight }: Part) => plan.tensors[weight].info.type;

@@ -31,7 +31,7 @@ const KINDS = [
 
 const BY_NAME = new Map(KINDS.map((kind) => [kind.op, kind as GpuKind<PlanOp, LoweredOp>]));
 
-/** Returns how the GPU handles an op; undefined where it does not. */
+/** Returns how the GPU handles an op; undefined if the GPU has no kernel for it. */
 export function gpuKindOf({ op }: { readonly op: string }): GpuKind<PlanOp, LoweredOp> | undefined {
   return BY_NAME.get(op);
 }

@@ -16,7 +16,7 @@ interface RmsNormOp extends LoweredOp {
   readonly weight: VectorId;
   readonly columns: number;
   readonly eps: number;
-  /** Whether it reads only the rows with logits requests. */
+  /** Whether the norm reads only the rows with logits requests. */
   readonly gather: boolean;
 }
 
@@ -54,7 +54,10 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   },
 };
 
-/** y = x / rms(x) * weight, one workgroup per row. `gather`: reads only the rows that want logits. */
+/**
+ * Returns the kernel for y = x / rms(x) * weight, one workgroup per row. `gather`: it reads only rows with logits
+ * requests.
+ */
 export function rmsNormKernel(gather: boolean): Kernel {
   const code = `
 struct Op { columns: u32, x_stride: u32, x_offset: u32, y_stride: u32, y_offset: u32, eps: f32, a: u32, b: u32 }

@@ -14,14 +14,14 @@ const LANES = 64;
 export interface RopeAppendOp extends LoweredOp {
   readonly op: "rope_append";
   readonly rows: "step";
-  /** The buffer of queries, keys and values, and where each begins in its rows. */
+  /** The buffer of queries, keys and values, and the offset of each in its rows. */
   readonly buffer: number;
   readonly at: { readonly q: number; readonly k: number; readonly v: number };
-  /** Norm weights of q's heads, then of k's. */
+  /** Norm weights of the query heads, then of the key heads. */
   readonly norms?: VectorId;
-  /** Index among the layers that have a KV cache. */
+  /** The layer's index among the layers that have a KV cache. */
   readonly cache: number;
-  /** Index of the angle table; absent where nothing is rotated. */
+  /** Index of the rotary angle table; undefined: no head is rotated. */
   readonly table?: number;
   readonly heads: HeadCounts;
   readonly rotated: number;
@@ -107,11 +107,11 @@ export interface RopeShape {
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly norms: boolean;
-  /** Whether its layer has a sliding window, and so block tables of its own. */
+  /** Whether the layer has a sliding window, and therefore its own block tables. */
   readonly windowed?: boolean;
 }
 
-/** Statements that norm the head, unless it is a value. */
+/** WGSL that norms a head, unless it is a value head. */
 const NORM = `if (!is_v) {
     var sum = 0.0;
     for (var d = lane; d < D; d += ${LANES}u) { sum += head[d] * head[d]; }
@@ -121,7 +121,7 @@ const NORM = `if (!is_v) {
     workgroupBarrier();
   }`;
 
-/** Statements that rotate the head, unless it is a value. */
+/** Returns WGSL that rotates a head, unless it is a value head. */
 function rotate(rotated: number, interleaved: boolean): string {
   const half = rotated / 2;
   const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
@@ -140,8 +140,8 @@ function rotate(rotated: number, interleaved: boolean): string {
 }
 
 /**
- * Norms and rotates q and k heads and appends k and v to the cache (`kv_cache.ts`). One workgroup per head of
- * q, k or v.
+ * Returns the kernel that norms and rotates q and k heads and appends k and v to the cache (`kv_cache.ts`). One
+ * workgroup per head.
  */
 export function ropeKernel(
   { heads, kv: type, rotated, interleaved, norms, windowed = false }: RopeShape,

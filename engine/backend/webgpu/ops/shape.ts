@@ -3,12 +3,12 @@
 /** Number of 32-bit words in an op's uniforms. Each kernel gives these words its own names. */
 export const OP_WORDS = 8;
 
-/** A row of a step. */
+/** WGSL type of a row of a step. */
 export const ROW = `
 /* token, position, first entry of its block table, 1 where its sequence has ended */
 alias Row = vec4<u32>;`;
 
-/** Returns `tree_sum`, which adds `size` values of a workgroup, always in the same order. */
+/** Returns the WGSL function `tree_sum`, which adds `size` values of a workgroup, always in the same order. */
 export function treeSum(size: number): string {
   return `
 var<workgroup> sums: array<f32, ${size}>;
@@ -26,8 +26,8 @@ fn tree_sum(lane: u32, value: f32) -> f32 {
 }
 
 /**
- * Returns `best_of`, which finds the largest of `size` values of a workgroup and its token, the lower one
- * among equals.
+ * Returns the WGSL function `best_of`, which finds the largest of `size` values of a workgroup and its token; among
+ * equals, the lower token.
  */
 export function bestOf(size: number): string {
   return `

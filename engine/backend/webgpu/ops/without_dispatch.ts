@@ -1,4 +1,4 @@
-/** Ops that become no dispatch of their own. */
+/** Plan ops without a separate GPU dispatch. */
 import { formsOf } from "../../../plan/plan.ts";
 import type { GpuKind, PlanOpOf } from "./op.ts";
 
@@ -9,15 +9,15 @@ export const QUANTIZE: GpuKind<PlanOpOf<"quantize">, never> = {
 };
 
 /**
- * Angle tables are made for all positions when the plan is compiled (`step_buffers.ts`). The ops that rotate
- * heads name their table.
+ * Angle tables are computed for all positions at compile time (`step_buffers.ts`). Ops that rotate heads name their
+ * table.
  */
 export const ROPE_TABLE: GpuKind<PlanOpOf<"rope_table">, never> = {
   op: "rope_table",
   lower: (op, to) => to.defer(op.out, op),
 };
 
-/** The following delta rule includes the convolution. */
+/** The short convolution has no dispatch: the following delta rule includes it. */
 export const SHORT_CONV: GpuKind<PlanOpOf<"short_conv">, never> = {
   op: "short_conv",
   lower: (op, to) => to.defer(op.x, op),

@@ -8,7 +8,7 @@ import type { Dispatch } from "./dispatch.ts";
 import type { DispatchWriter } from "./dispatch_writer.ts";
 import type { StepData } from "./step_data.ts";
 
-/** Initial bytes of each buffer. */
+/** Initial bytes of the buffers for requests and answers. */
 const FIRST_BYTES = 1 << 16;
 
 /** Holds a step's requests for logits and its answers. Both buffers grow with the steps' requests. */
@@ -18,7 +18,7 @@ export class Answers {
 
   private constructor(private readonly writer: DispatchWriter) {}
 
-  /** Throws GpuError where the GPU has no room. */
+  /** Creates the buffers. Throws GpuError if the GPU lacks memory. */
   static async make(writer: DispatchWriter): Promise<Answers> {
     const answers = new Answers(writer);
     await answers.#allocate(FIRST_BYTES, FIRST_BYTES);
@@ -29,7 +29,7 @@ export class Answers {
     return this.#buffers;
   }
 
-  /** All dispatches that a step may need. */
+  /** All dispatches that any step may need to choose tokens. */
   get dispatches(): Dispatch[] {
     return Object.values<Dispatch>({ ...this.#dispatches });
   }
@@ -46,7 +46,7 @@ export class Answers {
     ];
   }
 
-  /** Makes room for a step's answers and writes its requests. */
+  /** Grows the buffers for a step's answers and writes its logits requests. */
   async upload({ wants, answerWords, chosen }: StepData): Promise<void> {
     const { buffers } = this;
     if (buffers.wants.size < wants.byteLength || buffers.answers.size < 4 * answerWords) {
@@ -62,7 +62,7 @@ export class Answers {
   }
 
   /**
-   * Writes masks as they arrive. Returns false where `stop` resolves first. Throws RangeError for a mask of a
+   * Writes grammar masks as they arrive. Returns false if `stop` resolves first. Throws RangeError for a mask of a
    * wrong length.
    */
   async uploadMasks({ masks }: StepData, stop: Promise<"stop">, loss: DeviceLoss): Promise<boolean> {

@@ -3,39 +3,38 @@ import type { Dispatch, StepSize } from "./dispatch.ts";
 
 export type Grid = readonly [number, number, number];
 
-/** Some workgroups of a dispatch. */
+/** A part of a dispatch: a range of its workgroups. */
 export interface Piece {
   readonly dispatch: Dispatch;
   readonly kernel: Kernel;
-  /** Id of the first workgroup, and how many workgroups follow on each axis. */
+  /** Id of the piece's first workgroup, and the number of workgroups on each axis. */
   readonly first: Grid;
   readonly groups: Grid;
-  /** Approximate multiply-adds. */
+  /** Approximate multiply-adds of the piece. */
   readonly work: number;
 }
 
 /** Initial estimate of milliseconds per multiply-add: that of a software adapter on a busy machine. */
 const FIRST_GUESS = 5e-6;
-/** Multiply-adds per workgroup of a kernel without `work`. */
+/** Assumed multiply-adds per workgroup of a kernel that does not state its `work`. */
 const SMALL_WORK = 4096;
 /**
- * An error beyond the factor LARGE is corrected in full. A smaller one may be noise and is corrected by the
- * power SMALL_STEP.
+ * Error factor above which an estimate is corrected in full. A smaller error may be noise, so only its power SMALL_STEP
+ * is corrected.
  */
 const LARGE = 2;
 const SMALL_STEP = 0.5;
 /** Largest factor by which one measurement changes an estimate. */
 const MOST = 8;
 
-/** Learns how long kernels take on this device from how long submits took. */
+/** Learns from the duration of submits how long kernels take on this device. */
 export class Costs {
   /** Milliseconds per multiply-add by kernel. */
   readonly #rates = new Map<string, number>();
-  /** Kernels that were timed alone and state their work. */
+  /** Kernels that were timed separately and state their work. */
   readonly #timed = new Set<string>();
   /**
-   * The estimate for a kernel that has not run, until a kernel was timed alone: that of the kernels measured
-   * last.
+   * The estimate for a kernel that has not run: that of the kernels measured last, until a kernel was timed separately.
    */
   #common: number;
 
@@ -44,7 +43,7 @@ export class Costs {
     this.#common = guess;
   }
 
-  /** Whether the kernel has run. */
+  /** Returns whether the kernel has run. */
   has(key: string): boolean {
     return this.#rates.has(key);
   }
@@ -54,7 +53,7 @@ export class Costs {
     return this.#timed.size > 0;
   }
 
-  /** Returns the expected milliseconds for this work of a kernel. */
+  /** Returns the expected milliseconds for `work` multiply-adds of a kernel. */
   of(kernel: Kernel, work: number): number {
     return work * (this.#rates.get(kernel.key) ?? this.#unknown);
   }
@@ -64,7 +63,7 @@ export class Costs {
     return pieces.reduce((ms, { kernel, work }) => ms + this.of(kernel, work), 0);
   }
 
-  /** Learns from a piece that was timed alone and was not its kernel's first run. */
+  /** Learns from a piece that was timed separately and was not its kernel's first run. */
   time({ kernel, work }: Piece, ms: number): void {
     if (ms <= 0) return;
     const ratio = Math.min(MOST, ms / this.of(kernel, work));
@@ -72,17 +71,14 @@ export class Costs {
     if (kernel.work) this.#timed.add(kernel.key);
   }
 
-  /**
-   * Notes that the pieces were submitted in a step that times each kernel alone. Their total time teaches
-   * nothing.
-   */
+  /** Notes that the pieces were submitted in a step that times kernels separately. Their total time is not used. */
   ran(pieces: readonly Piece[]): void {
     for (const { kernel } of pieces) this.#know(kernel);
   }
 
   /**
-   * Learns from pieces that took `ms` together. Each kernel's estimate moves by its share of the total. A
-   * long time teaches nothing where a kernel ran for the first time: the driver may have compiled it.
+   * Learns from pieces that took `ms` together: each kernel's estimate moves by its share of the total. If a kernel ran
+   * for the first time, a long time is ignored, because the driver may have compiled it.
    */
   learn(pieces: readonly Piece[], ms: number): void {
     const expected = new Map<string, number>();
@@ -114,14 +110,14 @@ export class Costs {
     return true;
   }
 
-  /** Milliseconds per multiply-add of a kernel that has not run yet. */
+  /** Estimated milliseconds per multiply-add of a kernel that has not run yet. */
   get #unknown(): number {
     const timed = [...this.#timed].map((key) => this.#rates.get(key)!);
     return timed.length > 0 ? Math.max(...timed) : this.#common;
   }
 }
 
-/** Returns the power of the error by which an estimate is corrected. */
+/** Returns the exponent that damps the correction of an estimate by an error `ratio`. */
 function sizeOf(ratio: number): number {
   return Math.abs(Math.log(ratio)) > Math.log(LARGE) ? 1 : SMALL_STEP;
 }

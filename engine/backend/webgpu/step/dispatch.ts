@@ -1,19 +1,19 @@
 import type { Kernel } from "../kernels/types.ts";
 import type { DispatchKind } from "../program.ts";
 
-/** One kernel with fixed buffers. The number of rows is chosen when it is recorded. */
+/** A GPU kernel with fixed buffers. The number of rows is chosen when the dispatch is recorded. */
 export interface Dispatch {
-  /** For profiles and errors, such as "3 matmul attn_q". */
+  /** The dispatch's name in profiles and errors, such as "3 matmul attn_q". */
   readonly label: string;
   readonly rows: DispatchKind;
-  /** Kernels of the same op for more and more rows, in this order. */
+  /** Kernels of one op, in ascending order of their maximum rows. */
   readonly kernels: readonly Kernel[];
-  /** The size that determines the number of workgroups, together with the rows. */
+  /** The size that, with the number of rows, determines the number of workgroups. */
   readonly n: number;
   readonly bindings: readonly (GPUBuffer | GPUBufferBinding)[];
-  /** Bytes of weights that it reads; none by default. */
+  /** Bytes of weights that the dispatch reads; none by default. */
   readonly bytes?: number;
-  /** Whether a step of this size needs it; always by default. */
+  /** Returns whether a step of this size needs the dispatch; always by default. */
   readonly when?: (size: StepSize) => boolean;
 }
 
@@ -21,22 +21,22 @@ export interface Dispatch {
 export interface DispatchTime {
   readonly label: string;
   readonly ms: number;
-  /** Bytes of weights that it read. */
+  /** Bytes of weights that the dispatch read. */
   readonly bytes: number;
 }
 
 /** Time of one submit by the GPU's own clock. */
 export interface SubmitTime {
   readonly ms: number;
-  /** The time that was expected. */
+  /** The expected milliseconds of the submit. */
   readonly expected: number;
-  /** Keys of its kernels. */
+  /** Keys of the kernels in the submit. */
   readonly kernels: readonly string[];
 }
 
-/** Time of a step. */
+/** Times of a step and its dispatches. */
 export interface StepProfile {
-  /** The CPU's time to record and submit it. */
+  /** The CPU's milliseconds to record and submit the step. */
   readonly recordMs: number;
   readonly dispatches: readonly DispatchTime[];
 }

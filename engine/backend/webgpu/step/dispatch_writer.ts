@@ -26,7 +26,7 @@ const PAGE_SLOTS = 256;
 
 /** Gives ops (`ops/*.ts`) the buffers that their dispatches bind. */
 export class DispatchWriter {
-  /** The buffer for the next uniforms, and how many of its slots are used. */
+  /** The buffer for the next uniforms, and the number of its used slots. */
   #page: Promise<GPUBuffer> | undefined;
   #used = 0;
 
@@ -41,7 +41,7 @@ export class DispatchWriter {
     return this.context.buffers.activations[buffer];
   }
 
-  /** Writes at most OP_WORDS words for a kernel's binding 0. */
+  /** Writes at most OP_WORDS words of uniforms for a kernel's binding 0. */
   async uniforms(words: readonly number[]): Promise<GPUBufferBinding> {
     if (!this.#page || this.#used === PAGE_SLOTS) {
       const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;

@@ -5,14 +5,14 @@ import { PassClock } from "../device/pass_clock.ts";
 import { FIRST_GROUP_BINDING, type Pipelines } from "../device/pipelines.ts";
 import { type Dispatch, type DispatchTime, isFor, type StepSize } from "./dispatch.ts";
 
-/** Maximum bind groups kept per dispatch. Only a dispatch that steps cut in more different ways needs more. */
+/** Maximum bind groups kept per dispatch. A dispatch needs more only if steps cut it in more different ways. */
 const MOST_GROUPS = 64;
 
 /** Writes dispatches into command encoders. Bind groups are made when they are first recorded. */
 export class Recorder {
   readonly #groups = new WeakMap<Dispatch, Map<string, GPUBindGroup>>();
 
-  /** Uniforms with the first workgroup of pieces. */
+  /** Uniform buffers with the first workgroup's id of pieces. */
   readonly #firsts = new Map<string, GPUBuffer>();
 
   constructor(
@@ -22,7 +22,7 @@ export class Recorder {
     private readonly memory: GpuMemory,
   ) {}
 
-  /** Records the pieces in one pass, with timestamps at its beginning and end where given. */
+  /** Records the pieces in one pass, with optional timestamps at its start and end. */
   record(
     encoder: GPUCommandEncoder,
     pieces: readonly Piece[],
@@ -33,7 +33,7 @@ export class Recorder {
     pass.end();
   }
 
-  /** Runs the dispatches that have rows, each in a pass between two timestamps. */
+  /** Runs the dispatches that the step needs, each in its own pass between two timestamps. */
   async time(dispatches: readonly Dispatch[], size: StepSize): Promise<DispatchTime[]> {
     const pieces = dispatches.filter((dispatch) => isFor(dispatch, size)).map((d) => wholeOf(d, size));
     const clock = await PassClock.make(this.device, this.loss, this.memory, pieces.length);

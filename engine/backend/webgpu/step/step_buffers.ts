@@ -11,8 +11,8 @@ import { CARRY_WORDS, ROW_WORDS, type StepBuffers, tableLayout } from "./layout.
 import type { StepData } from "./step_data.ts";
 
 /**
- * Returns into how many buffers a layer's cache is split: the fewest with equal numbers of heads that take at
- * most `bindingBytes` each, or one per head.
+ * Returns the number of buffers for a layer's cache: the fewest with equal numbers of heads and at most `bindingBytes`
+ * each, or one per head.
  */
 export function kvParts(heads: number, headBytes: number, bindingBytes: number): number {
   for (let parts = 1; parts < heads; parts++) {
@@ -43,8 +43,8 @@ async function cacheOf(
 }
 
 /**
- * Allocates the buffers for steps of the largest size. Bindings of the cache take at most `bindingBytes`.
- * Throws GpuError where there is no room.
+ * Allocates the buffers for the largest step. Bindings of the KV cache have at most `bindingBytes`. Throws GpuError if
+ * memory is short.
  */
 export async function makeStepBuffers(
   device: GPUDevice,
@@ -93,7 +93,7 @@ export async function makeStepBuffers(
   };
 }
 
-/** Writes a step's rows, tables and counts. Throws RangeError where its block tables exceed the buffer. */
+/** Writes a step's rows, tables and counts. Throws RangeError if its block tables exceed the buffer. */
 export function writeStep({ queue }: GPUDevice, buffers: StepBuffers, data: StepData): void {
   const { tables, layout, counts } = buffers;
   if (4 * data.tables.length > tables.size) {
@@ -121,7 +121,7 @@ async function statesOf(memory: GpuMemory, { ops }: Plan, slots: number): Promis
   return buffers;
 }
 
-/** Returns the rows of an attention tile that all layers have room for. */
+/** Returns the largest number of rows per attention tile that all layers support. */
 function smallestTile({ ops }: Plan): number {
   return ops.reduce(
     (rows, op) => op.op === "attention" ? Math.min(rows, tileRows(op.heads)) : rows,
@@ -134,8 +134,8 @@ function largestHead({ kv: { layers } }: Plan): number {
 }
 
 /**
- * Makes the tables of cos, then sin, of every position's angles, computed in f64: a GPU's own are wrong for
- * large angles.
+ * Creates the tables of cosines, then sines, of every position's angles. They are computed in f64, because a GPU's
+ * functions are wrong for large angles.
  */
 async function anglesOf(
   device: GPUDevice,

@@ -11,18 +11,18 @@ import {
   WANT_WORDS,
 } from "../ops/logits/wants.ts";
 
-/** A step as the kernels read it. */
+/** The data of a step in the form that kernels read. */
 export interface StepData {
   readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first entry of its block table, 0 (not ended)
-  /** Laid out as in `TableLayout`. */
+  /** Spans and block tables in the order of `TableLayout`. */
   readonly tables: Uint32Array<ArrayBuffer>;
   /** How attention groups the rows. */
   readonly spans: Spans;
-  /** Empty where the model has no recurrent state. */
+  /** Slots of recurrent state to read and write; empty if the model has none. */
   readonly carries: Uint32Array<ArrayBuffer>;
   readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
   readonly wants: Uint32Array<ArrayBuffer>;
-  /** Parts of `wants` that arrive while the step runs. */
+  /** Offsets of grammar masks in `wants`; the masks arrive while the step runs. */
   readonly masks: readonly { readonly at: number; readonly mask: Promise<Uint32Array> }[];
   readonly answerWords: number;
   /** Whether any row has penalties, bias or a mask. */
@@ -32,7 +32,7 @@ export interface StepData {
   readonly wholeDraws: boolean;
 }
 
-/** Encodes a step. `vocabSize`: tokens that a mask covers. */
+/** Encodes a step for the GPU. `vocabSize`: number of tokens that a mask covers. */
 export function encodeStep(input: StepInput, vocabSize: number, layout: TableLayout): StepData {
   const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
   const spans = spansOf(input.sequences, layout.tileRows);
@@ -54,7 +54,7 @@ export function encodeStep(input: StepInput, vocabSize: number, layout: TableLay
   };
 }
 
-/** Returns the size of the last of `steps` steps that start with this one. */
+/** Returns the size of the last of `steps` consecutive decode steps, of which `input` is the first. */
 export function sizeOf(
   { tokens, sequences, logits }: StepInput,
   { spans }: StepData,
@@ -72,8 +72,8 @@ export function sizeOf(
 }
 
 /**
- * Writes `rows` too. The table of a windowed group lacks its first blocks, so its beginning is counted as
- * that many entries earlier.
+ * Encodes the block tables, and their starts in `rows`. A windowed group's table lacks its first blocks, so its start
+ * is shifted back by their number.
  */
 function encodeTables(
   { tokens, sequences }: StepInput,
@@ -120,7 +120,7 @@ export function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<Ar
   return Uint32Array.from([...heads, ...entries].flat());
 }
 
-/** Penalties and bias of one token combined, so that one lane changes each token once. */
+/** Combined penalties and bias of one token, so that one lane changes each token once. */
 interface Adjustment {
   readonly token: number;
   penalty: number;
@@ -207,7 +207,7 @@ function encodeWants(
   return { wants, masks, answerWords: answer };
 }
 
-/** Reads a step's answers. `words` may be overwritten afterwards. */
+/** Returns a step's answers. `words` may be overwritten afterwards. */
 export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput): Candidates[] {
   const floats = new Float32Array(words.buffer, words.byteOffset, words.length);
   let at = 0;
@@ -235,10 +235,7 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
   });
 }
 
-/**
- * Returns the index of the token at `words[token]` among the candidates from `first` on, or `count` where it
- * is not among them.
- */
+/** Returns the index of the token at `words[token]` among the candidates from `first` on, or `count` if absent. */
 function whereDrawn(words: Uint32Array, token: number, first: number, count: number): number {
   const index = words.subarray(first, first + count).indexOf(words[token]);
   return index < 0 ? count : index;

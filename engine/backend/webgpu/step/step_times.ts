@@ -2,15 +2,15 @@ import type { Costs, Piece } from "./costs.ts";
 import type { PassClock, PassTime } from "../device/pass_clock.ts";
 import type { SubmitTime } from "./dispatch.ts";
 
-/** Pieces of one pass, and where it writes its timestamps. */
+/** Pieces of one compute pass, and the timestamps that the pass writes. */
 export interface Pass {
   readonly pieces: readonly Piece[];
   readonly stamps?: GPUComputePassTimestampWrites;
 }
 
-/** A timed pass. */
+/** A pass with timestamps. */
 interface Timed {
-  /** Index of the submit in the step. */
+  /** Index of the submit within its step. */
   readonly submit: number;
   readonly pieces: readonly Piece[];
   /** Whether the pass times a single piece, to learn its cost. */
@@ -18,15 +18,15 @@ interface Timed {
 }
 
 /**
- * Chooses which passes of a step are timed: one piece of each kernel in a pass of its own, so that its time
- * is known apart. With `everything`, all other passes are timed too, so that each submit's time is known.
+ * Chooses which passes of a step are timed: one piece of each kernel runs in a separate pass, to measure its time. With
+ * `everything`, all other passes are timed too, to measure each submit.
  */
 export class StepTimes {
   readonly #timed: Timed[] = [];
-  /** Keys of kernels that are timed alone. */
+  /** Keys of kernels that are timed in separate passes. */
   readonly #alone = new Set<string>();
   readonly #submits: (readonly Piece[])[] = [];
-  /** Expected times of the submits when they were submitted. */
+  /** Expected times of the submits at the moment of submission. */
   readonly #expected: number[] = [];
 
   constructor(
@@ -37,7 +37,7 @@ export class StepTimes {
     clock.restart();
   }
 
-  /** Splits a submit's pieces into passes. */
+  /** Returns a submit's pieces grouped into passes. */
   passes(pieces: readonly Piece[]): Pass[] {
     const submit = this.#submits.push(pieces) - 1;
     this.#expected.push(this.costs.sum(pieces));
@@ -62,7 +62,10 @@ export class StepTimes {
     return passes;
   }
 
-  /** Each kernel is timed once per step, but not in its first run: the driver may compile it then. */
+  /**
+   * Returns whether to time the piece: each kernel once per step, but not in its first run, because the driver may
+   * compile it then.
+   */
   #isWanted({ kernel: { key } }: Piece): boolean {
     return this.costs.has(key) && !this.#alone.has(key) && this.#timed.length < this.clock.most;
   }
@@ -72,14 +75,14 @@ export class StepTimes {
     return { pieces, stamps: this.clock.next() };
   }
 
-  /** Teaches the costs the times of passes with a single piece. */
+  /** Passes the times of single-piece passes to the cost estimates. */
   learn(times: readonly PassTime[]): void {
     for (const [i, { pieces, alone }] of this.#timed.entries()) {
       if (alone) this.costs.time(pieces[0], times[i].end - times[i].begin);
     }
   }
 
-  /** Returns the time of each submit, where everything was timed. */
+  /** Returns the time of each submit, if all passes were timed. */
   submits(times: readonly PassTime[]): SubmitTime[] {
     const spans: { begin: number; end: number }[] = [];
     for (const [i, { submit }] of this.#timed.entries()) {

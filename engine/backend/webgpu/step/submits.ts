@@ -6,21 +6,20 @@ import type { Recorder } from "./recorder.ts";
 import type { StepTimes } from "./step_times.ts";
 
 /**
- * Expected milliseconds of one submit. Far below the goal of 100, because a busy device takes up to three
- * times as long. A driver resets a device whose work takes some two seconds, and the screen's own work waits
- * for ours.
+ * Target milliseconds of one submit: far below the limit of 100, because a busy device takes up to three times longer.
+ * Drivers reset a device after about two seconds, and the screen waits for each submit.
  */
 export const SUBMIT_MS = 25;
-/** Milliseconds of work submitted ahead: enough to keep the device busy, and little enough to stop soon. */
+/** Milliseconds of work to submit ahead: enough to keep the device busy, and little enough to stop soon. */
 const AHEAD_MS = 60;
-/** Milliseconds that a prefill step may take: other sequences wait that long for their next token. */
+/** Maximum milliseconds of a prefill step, because other sequences wait for their next token meanwhile. */
 const STEP_MS = 1000;
-/** Minimum rows of a prefill step. A kernel's row tile is never cut to keep STEP_MS. */
+/** Minimum rows of a prefill step. STEP_MS never splits a kernel's row tile. */
 const LEAST_ROWS = 16;
-/** Timers fire some milliseconds late. */
+/** Milliseconds by which timers may fire late. */
 const TIMER_MS = 2;
 
-/** Cuts a step into submits. None should take longer than SUBMIT_MS, except where a single workgroup does. */
+/** Cuts a step into submits of at most SUBMIT_MS. A single workgroup may take longer. */
 export function cutStep(dispatches: readonly Dispatch[], size: StepSize, costs: Costs): Piece[][] {
   const submits: Piece[][] = [];
   let submit: Piece[] = [];
@@ -41,7 +40,7 @@ export function cutStep(dispatches: readonly Dispatch[], size: StepSize, costs: 
   return submits;
 }
 
-/** Returns the rows with which a prefill step of these dispatches should take at most STEP_MS. */
+/** Returns the number of rows with which a prefill step should take at most STEP_MS. */
 export function fittingRows(
   dispatches: readonly Dispatch[],
   { maxRows, tileRows, context }: Readonly<Record<"maxRows" | "tileRows" | "context", number>>,
@@ -57,16 +56,16 @@ export function fittingRows(
   return rows;
 }
 
-/** Submitted work: since when the device had nothing else to do, and when it was done. */
+/** Submitted work, with its start (when the device had no earlier work) and its end. */
 interface Span {
   readonly pieces: Piece[];
   since: number;
   done?: number;
 }
 
-/** Submits work in pieces of bounded length, a bounded time ahead, and learns how long they take. */
+/** Submits work in pieces of bounded length, a bounded time ahead, and learns the duration of each piece. */
 export class Submits {
-  /** The submitted work whose end is awaited. `#latest` is the work that was submitted after it. */
+  /** The submitted work whose end is awaited. `#latest` is the work submitted after it. */
   #asked: Span & { readonly end: Promise<void> } | undefined;
   #latest: Span = { pieces: [], since: 0 };
   /** The timed passes of the current step. */
@@ -87,8 +86,8 @@ export class Submits {
   }
 
   /**
-   * Submits a step, with `after` recorded behind it; `times` chooses what is timed. Returns false where
-   * `stopped` became true before the end. Throws DeviceLost where the device is lost.
+   * Submits a step, then the commands of `after`. `times` selects the passes to time. Returns false if `stopped` became
+   * true before the end. Throws DeviceLost.
    */
   async send(
     submits: readonly (readonly Piece[])[],
@@ -105,7 +104,7 @@ export class Submits {
     return true;
   }
 
-  /** Notes that all submitted work is done, with the times of timed passes. */
+  /** Notes that all submitted work is done, and learns from the times of timed passes. */
   settled(times?: readonly PassTime[]): void {
     if (this.#asked?.done !== undefined) this.#learnAsked(this.#asked.done);
     const { pieces, since } = this.#asked ?? this.#latest;
@@ -122,16 +121,13 @@ export class Submits {
     this.#times = undefined;
   }
 
-  /**
-   * Learns from pieces that took `ms` together, unless the device's clock times kernels alone and has done so
-   * before.
-   */
+  /** Learns from pieces that took `ms` together, unless the device's clock has already timed kernels separately. */
   #learn(pieces: readonly Piece[], ms: number): void {
     if (this.#times && this.costs.timed) this.costs.ran(pieces);
     else this.costs.learn(pieces, ms);
   }
 
-  /** Waits a while. Returns true once `ms` more of work may be submitted. */
+  /** Waits for a while. Returns whether `ms` more of work may be submitted. */
   async #room(ms: number): Promise<boolean> {
     const pause = this.remainingMs + ms - AHEAD_MS;
     if (pause <= 0 || (!this.#asked && this.#latest.pieces.length === 0)) return true;
@@ -140,7 +136,7 @@ export class Submits {
       this.#learnAsked(this.#asked.done!);
       return false;
     }
-    // On some drivers this call blocks the thread until the work is done, so it comes late.
+    // On some drivers, waiting for the queue blocks the thread until the work is done, so the wait starts late.
     if (pause > TIMER_MS) {
       await new Promise((resolve) => setTimeout(resolve, Math.min(pause, AHEAD_MS) - TIMER_MS));
     }
@@ -149,13 +145,13 @@ export class Submits {
     const end = loss.or(device.queue.onSubmittedWorkDone()).then(() => {
       span.done = performance.now();
     });
-    end.catch(() => {}); // awaited later
+    end.catch(() => {}); // the promise is awaited later
     this.#asked = Object.assign(span, { end });
     this.#latest = { pieces: [], since: 0 };
     return true;
   }
 
-  /** Learns from the work that was waited for. */
+  /** Learns from the work whose end was awaited. */
   #learnAsked(done: number): void {
     const { pieces, since } = this.#asked!;
     this.#learn(pieces, done - since);

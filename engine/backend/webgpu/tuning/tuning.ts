@@ -1,13 +1,13 @@
-/** The results of tuning sweeps in a file: by adapter, then by format and arithmetic. */
+/** Results of tuning sweeps in a file, by adapter, then by format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
 import { GPU_TYPES } from "../kernels/formats/registry.ts";
 import type { Tuning } from "../kernels/types.ts";
 
-/** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
+/** Tunings by "TYPE ARITHMETIC", such as "Q4_0 f16". */
 export type TuningTable = ReadonlyMap<string, Tuning>;
 
-/** Where `deno task bench:webgpu --tune` writes its results, from the repository's root. */
+/** File to which `deno task bench:webgpu --tune` writes its results, relative to the repository's root. */
 export const TUNING_FILE = ".cache/webgpu-tuning.json";
 
 export const ROWS: readonly number[] = [1, 2, 4, 8];
@@ -17,12 +17,12 @@ export function tuningKey(type: TensorType, arithmetic: Arithmetic): string {
   return `${type} ${arithmetic}`;
 }
 
-/** Returns whether a device can run a tuning's kernels. */
+/** Returns whether a device can run the kernels of a tuning. */
 export function fits({ lanes }: Tuning, workgroupLanes: number): boolean {
   return lanes <= workgroupLanes;
 }
 
-/** Returns what is wrong with the file or its entries for an adapter; undefined where nothing is. */
+/** Returns the problem of a tuning file or its entries for an adapter; undefined if it has none. */
 export function tuningProblem(text: string, adapter: string): string | undefined {
   const all = parse(text);
   if (all === undefined) return "it is not JSON";
@@ -34,7 +34,7 @@ export function tuningProblem(text: string, adapter: string): string | undefined
   return bad === undefined ? undefined : `its "${bad}" for "${adapter}" is no tuning`;
 }
 
-/** Returns the file's tunings for an adapter. Entries that no kernel can be made from are left out. */
+/** Returns the file's tunings for an adapter, without entries that fit no kernel. */
 export function parseTunings(text: string, adapter: string): TuningTable {
   const table = new Map<string, Tuning>();
   const found = field(parse(text), adapter);
@@ -46,7 +46,7 @@ export function parseTunings(text: string, adapter: string): TuningTable {
   return table;
 }
 
-/** Returns the entry as a tuning; undefined where no kernel can be made from it. */
+/** Returns an entry of the file as a tuning; undefined if it fits no kernel. */
 function tuningOf(entry: unknown): Tuning | undefined {
   const [rows, lanes] = [field(entry, "rows") as number, field(entry, "lanes") as number];
   return ROWS.includes(rows) && LANES.includes(lanes) ? { rows, lanes } : undefined;

@@ -4,7 +4,7 @@ import { fits, parseTunings, TUNING_FILE, tuningProblem, type TuningTable } from
 
 const FILE = shipped(TUNING_FILE);
 
-/** Reads the tunings for an adapter. A file with an unusable entry is reported once and ignored. */
+/** Reads the tunings for an adapter. A file with an unusable entry is ignored, with one warning. */
 export async function readTunings(
   { name, workgroupLanes }: Gpu,
   warn: (message: string) => void = () => {},

@@ -2,14 +2,14 @@ import { shippedModule } from "../../../../package.ts";
 import { pack, type PackReply, type PackRequest } from "./packing.ts";
 
 /**
- * Packs weights in a worker, so that this thread can answer requests. Where no worker can be started (the
- * program may not read its file), it packs on this thread with pauses between pieces. One piece at a time.
+ * Packs weights in a worker, so that this thread can answer requests. If the worker cannot start (no permission to read
+ * its file), it packs on this thread with pauses between pieces.
  */
 export class Packer implements Disposable {
   #worker: Worker | undefined;
   #waiting: { readonly request: PackRequest; readonly resolve: (reply: PackReply) => void } | undefined;
 
-  /** `url`: the worker's module. */
+  /** Starts the worker. `url`: the worker's module. */
   constructor(url: URL = shippedModule("engine/backend/webgpu/weights/pack_worker.ts")) {
     try {
       this.#worker = new Worker(url, { type: "module", name: "pack" });

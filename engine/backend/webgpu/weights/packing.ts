@@ -1,7 +1,7 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import { findNan, packPlanes } from "../kernels/planes.ts";
 
-/** Whole rows of a matrix in the file. */
+/** A request to pack whole rows of a matrix in the file. */
 export interface PackRequest {
   readonly type: TensorType;
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -10,7 +10,7 @@ export interface PackRequest {
 }
 
 export interface PackReply {
-  /** As the GPU reads them; empty where a scale is NaN. */
+  /** The packed planes in the GPU's layout; empty if a scale is NaN. */
   readonly planes: readonly Uint8Array<ArrayBuffer>[];
   /** Row and column of the first NaN scale. */
   readonly nan?: readonly [number, number];

@@ -8,9 +8,9 @@ import type { GpuMemory } from "../device/memory.ts";
 import { Packer } from "./packer.ts";
 import type { GpuMatrix, GpuVector, Program } from "../program.ts";
 
-/** Rows of a matrix that fit into one binding. */
+/** A shard: rows of a matrix that fit into one binding. */
 export interface Shard {
-  /** First row and number of rows; of the gate for a gate and up pair. */
+  /** First row and number of rows of the shard; rows of the gate for a gate and up pair. */
   readonly first: number;
   readonly rows: number;
   readonly planes: readonly GPUBuffer[];
@@ -21,15 +21,15 @@ export interface Weights {
   readonly vectors: readonly GPUBuffer[]; // [program.vectors]
 }
 
-/** Bytes of the file that are repacked at once. */
+/** Bytes of the model file that are repacked at once. */
 const PIECE = 4 * 2 ** 20;
-/** Bytes written to the queue before it is awaited: until then they are in memory twice. */
+/** Bytes to write to the GPU queue before awaiting it: until then they are in memory twice. */
 const IN_FLIGHT = 64 * 2 ** 20;
 /** Rows per shard are a multiple of this, so that no workgroup's rows are in two shards. */
 const SHARD_ROWS = 64;
 
 /**
- * Returns the rows of a shard such that no plane exceeds `bindingBytes`. With `paired`, gate and up count
+ * Returns the number of rows of a shard, such that no plane exceeds `bindingBytes`. With `paired`, gate and up count
  * together.
  */
 function shardRows(rowBytes: readonly number[], paired: boolean, bindingBytes: number): number {
@@ -38,12 +38,12 @@ function shardRows(rowBytes: readonly number[], paired: boolean, bindingBytes: n
   return rows > SHARD_ROWS ? rows - rows % SHARD_ROWS : rows;
 }
 
-/** Reads, repacks and uploads weights once. */
+/** Reads, repacks and uploads a model's weights once. */
 export class WeightLoader {
   readonly #packer = new Packer();
   #inFlight = 0;
   #done = 0;
-  /** Open while weights are read. */
+  /** Model files that are open while weights are read. */
   readonly #files = new Map<string, ByteSource>();
   readonly #total: number;
 

@@ -14,9 +14,9 @@ import {
   type Work,
 } from "./values.ts";
 
-/** Python's attributes, subscripts, slices and calls, as Jinja's sandbox allows them. */
+/** Python's attributes, subscripts, slices and calls in a Jinja template, as Jinja's sandbox allows them. */
 
-/** Jinja's `object.name`: an attribute or method, else the item of that name. */
+/** Returns Jinja's `object.name`: an attribute or method, else the item of that name. */
 export function attributeOf(object: Value, name: string, work: Work): Value {
   const own = ownAttribute(object, name);
   if (own !== undefined) return own;
@@ -24,7 +24,7 @@ export function attributeOf(object: Value, name: string, work: Work): Value {
   return item === undefined ? missing(object, name) : item;
 }
 
-/** Jinja's `object[index]`: an item, else the attribute of that name. */
+/** Returns Jinja's `object[index]`: an item, else the attribute of that name. */
 export function itemOf(object: Value, index: Value, work: Work): Value {
   const item = itemIn(object, index, work);
   if (item !== undefined) return item;
@@ -32,7 +32,7 @@ export function itemOf(object: Value, index: Value, work: Work): Value {
   return own === undefined ? missing(object, index) : own;
 }
 
-/** Returns undefined where there is no such attribute. */
+/** Returns the value's attribute; undefined if it has none of that name. */
 function ownAttribute(object: Value, name: string): Value {
   if (object instanceof Undefined) object.fail();
   if (object instanceof Namespace) return object.fields.get(name);
@@ -43,7 +43,7 @@ function ownAttribute(object: Value, name: string): Value {
   return unsafe ? new Undefined(`access to attribute '${name}' is unsafe`) : undefined;
 }
 
-/** Returns undefined where there is no such item. */
+/** Returns the value's item; undefined if it has none at the index. */
 function itemIn(object: Value, index: Value, work: Work): Value {
   if (object instanceof Undefined) object.fail();
   if (object instanceof Map) {
@@ -61,7 +61,7 @@ function missing(object: Value, name: Value): Undefined {
   return new Undefined(`${of} has no attribute '${String(name).slice(0, 100)}'`);
 }
 
-/** Python's `object[from:to:step]`. */
+/** Returns Python's `object[from:to:step]`. */
 export function slice(object: Value, bounds: readonly Value[], work: Work): Value {
   if (object instanceof Undefined) object.fail();
   if (typeof object !== "string" && !Array.isArray(object)) {
@@ -99,17 +99,17 @@ function stepped(items: readonly Value[], from: number | null, to: number | null
   return taken;
 }
 
-/** A macro's call, which the interpreter runs because it can pause. */
+/** A macro's pending call: the interpreter runs it, because it can pause. */
 export interface Pending {
   readonly pending: () => Generator<undefined, Value>;
 }
 
-/** A macro. */
+/** A macro of a Jinja template. */
 export interface Macro {
   begin(args: Args): Pending;
 }
 
-/** Calls a function; returns a Pending for a macro. Throws for other values. */
+/** Calls a template's function; returns a Pending for a macro. Throws for other values. */
 export function call(callee: Value, args: Args, work: Work): Value {
   work.spend(1);
   if (callee instanceof Func) return callee.call(args, work);

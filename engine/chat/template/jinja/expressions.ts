@@ -44,14 +44,14 @@ const CONSTANTS: ReadonlyMap<string, Value> = new Map<string, Value>([
 
 interface Arguments {
   readonly operands: Expression[];
-  /** A name for each operand: "" for positional ones, "*" for a list of them, "**" for a dict of named ones. */
+  /** A name for each operand of a call: "" for a positional one, "*" for a list, "**" for a dict of named operands. */
   readonly names: string[];
 }
 
-/** Parses expressions with Jinja's precedences. */
+/** Parses Jinja expressions with Jinja's precedences. */
 export class ExpressionParser {
   protected at = 0;
-  /** The next call gets the body of a `call` block as an argument. */
+  /** Whether the next call gets the body of a `call` block as an argument. */
   protected caller = false;
 
   constructor(protected readonly tokens: readonly Token[]) {}
@@ -60,13 +60,13 @@ export class ExpressionParser {
     return this.tokens[this.at];
   }
 
-  /** Whether the token is one of these signs or names. */
+  /** Returns whether the token is one of these signs or names. */
   protected is(...texts: string[]): boolean {
     const { type, text } = this.token;
     return (type === "op" || type === "name") && texts.includes(text);
   }
 
-  /** Consumes the sign or name if it comes next. */
+  /** Consumes the sign or name if it comes next. Returns whether it did. */
   protected skip(text: string): boolean {
     if (!this.is(text)) return false;
     this.at++;
@@ -100,7 +100,7 @@ export class ExpressionParser {
     return then;
   }
 
-  /** Parses values between commas: one value, or a tuple. `plain` leaves an `if` to the caller. */
+  /** Parses values between commas: one value, or a tuple. With `plain`, the caller parses an `if`. */
   protected tuple(plain = false): Expression {
     const one = () => plain ? this.#or() : this.expression();
     const first = one();
@@ -181,7 +181,7 @@ export class ExpressionParser {
     return filtered ? this.#filters(this.#postfix(value)) : this.#postfix(value);
   }
 
-  /** Parses attributes, subscripts and calls behind a value. */
+  /** Parses attributes, subscripts and calls after a value. */
   #postfix(value: Expression): Expression {
     for (;;) {
       if (this.skip(".")) value = this.#attribute(value);
@@ -261,7 +261,7 @@ export class ExpressionParser {
     }
   }
 
-  /** Parses filters: each begins with "|", which the first of a `filter` block lacks. */
+  /** Parses filters, which begin with "|". The first filter of a `filter` block lacks the sign. */
   protected filter(value: Expression, begun = false): Expression {
     while (begun || this.skip("|")) {
       begun = false;

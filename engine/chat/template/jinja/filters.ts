@@ -149,7 +149,7 @@ function truncated(value: Value, otherwise: Value): Value {
   return Number.isFinite(near) ? integer(BigInt(Math.trunc(near))) : otherwise;
 }
 
-/** transformers' `tojson`, which escapes nothing for HTML. */
+/** The `tojson` filter of transformers, which does not escape HTML. */
 const tojson: Filter = (value, args, work) => {
   const ascii = args.get(0, "ensure_ascii", false) === true;
   const width = args.get(1, "indent", null);

@@ -2,11 +2,11 @@ import { integer, numberText, rounded } from "./numbers.ts";
 import { repr, str } from "./texts.ts";
 import { type Args, Float, isInt, isNumber, toNumber, Tuple, type Value, type Work } from "./values.ts";
 
-/** Python's two ways to put values into a text. */
+/** Python's two ways to insert values into a text. */
 
 const FIELD = /\{\{|\}\}|\{([^{}:!]*)(?:!([rs]))?(?::([^{}]*))?\}|[{}]/g;
 
-/** Python's `str.format`. */
+/** Returns the result of Python's `str.format`. */
 export function braceFormat(pattern: string, args: Args, work: Work): string {
   let next = 0;
   return work.text(pattern.replaceAll(FIELD, (found, name?: string, conversion?: string, spec = "") => {
@@ -23,7 +23,7 @@ export function braceFormat(pattern: string, args: Args, work: Work): string {
 
 const SPEC = /^(?:(.)?([<>^]))?([+ ])?(0)?(\d{1,5})?(,)?(?:\.(\d{1,2}))?([sdfxXg%])?$/u;
 
-/** Formats a value by the text behind a colon. */
+/** Returns a value in the format that follows the colon. */
 function specified(value: Value, spec: string, work: Work): string {
   if (spec === "") return str(value, work);
   const found = SPEC.exec(spec);
@@ -59,7 +59,7 @@ function number(value: number | bigint | boolean | Float, kind = "", digits?: st
   return numberText(typeof value === "boolean" ? near : value);
 }
 
-/** Fills a text up to a width. */
+/** Returns a text padded to a width. */
 export function padded(text: string, width: number, align: string, fill = " "): string {
   const missing = width - text.length;
   if (missing <= 0) return text;
@@ -70,7 +70,7 @@ export function padded(text: string, width: number, align: string, fill = " "): 
 
 const PLACE = /%(?:\((\w+)\))?([-0]?)(\d{1,5})?(?:\.(\d{1,2}))?([%sdifrxX])/g;
 
-/** Python's `text % values`. */
+/** Returns the result of Python's `text % values`. */
 export function percentFormat(pattern: string, values: Value, work: Work): string {
   const list = values instanceof Tuple ? values : [values];
   let next = 0;

@@ -2,7 +2,7 @@ import { Args, Func, iterate, key, Namespace, Tuple, type Value, type Work } fro
 import { str } from "./texts.ts";
 import { strftime } from "./strftime.ts";
 
-/** Thrown where a template calls `raise_exception`. Its message is for the author of the conversation. */
+/** Thrown if a template calls `raise_exception`. The message is for the author of the conversation. */
 export class TemplateRefusal extends Error {
   override name = "TemplateRefusal";
 }
@@ -20,7 +20,7 @@ function dict({ list, named }: Args, work: Work): Map<Value, Value> {
   return made;
 }
 
-/** Python's `range`. */
+/** Returns the list of Python's `range`. */
 function range(args: Args, work: Work): Value {
   const bounds = args.list.map((_, at) => args.int(at, "range"));
   const [start, stop, step] = bounds.length === 1
@@ -46,7 +46,7 @@ function joiner(args: Args): Value {
   return new Func(() => used ? args.get(0, "sep", ", ") : (used = true, ""));
 }
 
-/** Functions that every template can call. */
+/** Global functions that every template can call. */
 export const GLOBALS: ReadonlyMap<string, Value> = new Map([
   ["cycler", new Func(cycler)],
   ["dict", new Func(dict)],

@@ -26,12 +26,12 @@ import {
   Work,
 } from "./values.ts";
 
-/** Runs a template. The interpreter pauses after each slice of work. */
+/** Runs a Jinja template. The interpreter pauses after each slice of work. */
 
-/** The cost in steps of a loop's pass or a macro's call, without the statements that it runs. */
+/** Cost in steps of a loop's pass or a macro's call, without its statements. */
 const STEPS_PER_PASS = 8;
 
-/** Names and values. `set` changes the innermost scope. */
+/** A scope of template variables. `set` changes the innermost scope. */
 export class Scope {
   readonly #values: Map<string, Value>;
 
@@ -50,7 +50,7 @@ export class Scope {
   }
 }
 
-/** How a body ends: a loop's body may end early. */
+/** How a template's block ends: `break` and `continue` end a loop's body early. */
 type End = "break" | "continue" | undefined;
 
 export class Interpreter {
@@ -63,7 +63,7 @@ export class Interpreter {
     return (yield* this.#captured(template, scope))[0];
   }
 
-  /** Runs statements and returns what they write. */
+  /** Runs statements and returns the text that they write. */
   *#captured(statements: readonly Statement[], scope: Scope): Paced<[string, End]> {
     const outer = this.#out;
     this.#out = "";
@@ -88,7 +88,7 @@ export class Interpreter {
     }
   }
 
-  /** Runs a statement that cannot pause, which saves a generator. Returns false for others. */
+  /** Runs a statement that cannot pause, without a generator, for speed. Returns false for other statements. */
   #simple(statement: Statement, scope: Scope): boolean {
     if (statement.kind === "text") this.#write(statement.text);
     else if (statement.kind === "output" && !statement.value.calls) {
@@ -161,7 +161,7 @@ export class Interpreter {
     return items.length === 0 ? yield* this.#body(loop.otherwise, new Scope(scope)) : undefined;
   }
 
-  /** Returns the items that a loop's condition chooses. */
+  /** Returns the items of a loop that meet its condition. */
   *#items({ target, test }: Loop, over: Value, scope: Scope): Paced<readonly Value[]> {
     const items = iterate(over, this.work);
     if (!test) return items;
@@ -313,7 +313,7 @@ function assign(target: Target, value: Value, scope: Scope, work: Work): void {
   for (const [at, one] of target.entries()) assign(one, values[at], scope, work);
 }
 
-/** The variable `loop`. */
+/** The template variable `loop` inside a loop. */
 class LoopState implements Attributes {
   at = -1;
   #changed: Value;

@@ -1,7 +1,7 @@
-/** Splits a template into tokens, with the options of transformers: `trim_blocks` and `lstrip_blocks`. */
+/** Splits a Jinja template into tokens, with the options of transformers: `trim_blocks` and `lstrip_blocks`. */
 
 export interface Token {
-  /** "{{", "}}", "{%" and "%}" are marks; "op" is any other sign; "end" is the end of the template. */
+  /** Kind of token: data, a tag's mark, a name, a literal, "op" for any other sign, or "end" of the template. */
   readonly type: "data" | "{{" | "}}" | "{%" | "%}" | "name" | "string" | "int" | "float" | "op" | "end";
   readonly text: string;
   readonly line: number;
@@ -43,7 +43,7 @@ class Lexer {
     return this.#tokens;
   }
 
-  /** Reads data and one tag behind it. */
+  /** Reads text and the tag that follows. */
   #step(): void {
     OPENING.lastIndex = this.#at;
     const opening = OPENING.exec(this.source);
@@ -69,7 +69,7 @@ class Lexer {
     }
   }
 
-  /** Adds the text up to `end`. "-" removes all white space at its end, "" the indentation of a tag. */
+  /** Adds the text up to `end`. The sign "-" removes all white space at its end, "" the indentation of a tag. */
   #data(end: number, sign: string): void {
     let text = this.source.slice(this.#at, end);
     if (sign === "-") text = text.trimEnd();
@@ -82,7 +82,7 @@ class Lexer {
     this.#at = end;
   }
 
-  /** Reads the inside of a tag and its end. */
+  /** Reads the inside of a tag, and its end. */
   #tag(end: RegExp, close: "}}" | "%}"): void {
     const brackets: string[] = [];
     while (this.#at < this.source.length) {
@@ -135,7 +135,7 @@ class Lexer {
     return new Error(`line ${this.#lineHere()}: ${reason}`);
   }
 
-  /** Returns the number of the line, which is counted once for all tokens. */
+  /** Returns the current line number. Lines are counted once for all tokens. */
   #lineHere(): number {
     for (; this.#counted < this.#at; this.#counted++) if (this.source[this.#counted] === "\n") this.#line++;
     return this.#line;
@@ -153,7 +153,7 @@ const SHORT: Readonly<Record<string, string>> = {
   v: "\v",
 };
 
-/** Returns the text of a string token. */
+/** Returns the text of a string literal. */
 export function unquoted(token: string): string {
   return token.slice(1, -1).replaceAll(
     ESCAPE,

@@ -16,13 +16,13 @@ import {
   type Work,
 } from "./values.ts";
 
-/** Jinja's filters of lists. */
+/** Jinja's list filters. */
 
 export type Filter = (value: Value, args: Args, work: Work) => Value;
 
 type Read = (item: Value) => Value;
 
-/** Returns a reader of an attribute, for example "function.name" or 0. */
+/** Returns a function that reads an attribute by its path, for example "function.name" or 0. */
 function reader(path: Value, work: Work, otherwise?: Value): Read {
   const parts = String(path).split(".").map((part) => /^\d+$/.test(part) ? Number(part) : part);
   return (item) => {
@@ -32,7 +32,7 @@ function reader(path: Value, work: Work, otherwise?: Value): Read {
   };
 }
 
-/** Returns a reader of the value to order by. Text is in lower case, unless `caseCounts`. */
+/** Returns a function that reads the sort value. Text is in lower case, unless `caseCounts`. */
 function orderReader(path: Value, caseCounts: boolean, work: Work): Read {
   const read = path === null || path === undefined ? (item: Value) => item : reader(path, work);
   return (item) => {
@@ -41,7 +41,7 @@ function orderReader(path: Value, caseCounts: boolean, work: Work): Read {
   };
 }
 
-/** Orders values as Python's `sorted` does: equal ones keep their order. */
+/** Returns the sorted items. As in Python's `sorted`, equal items keep their order. */
 function sorted(items: readonly Value[], by: Read, reverse: boolean, work: Work): Value[] {
   work.items(items.length);
   const keyed = items.map((item) => [by(item), item] as const);
@@ -111,7 +111,7 @@ const groupby: Filter = (value, args, work) => {
   return groups.map((items) => new Group(read(items[0]), items));
 };
 
-/** A pair whose parts have names. */
+/** A tuple whose two items also have names (`groupby`). */
 class Group extends Tuple {
   constructor(readonly grouper: Value, readonly list: Value[]) {
     super();
@@ -153,7 +153,7 @@ const slice: Filter = (value, args, work) => {
   );
 };
 
-/** Returns the filters. `filterOf` finds the filter that `map` applies. */
+/** Returns the list filters. `filterOf` finds the filter that `map` applies. */
 export function listFilters(filterOf: (name: string) => Filter | undefined): Record<string, Filter> {
   return {
     batch,

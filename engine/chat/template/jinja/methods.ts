@@ -14,17 +14,17 @@ import {
   type Work,
 } from "./values.ts";
 
-/** Methods of Python's texts, lists and dicts. */
+/** Methods of Python's strings, lists and dicts. */
 
 type Method<T> = (object: T, args: Args, work: Work) => Value;
 
-/** Characters that Python's `strip` removes. */
+/** Pattern of the characters that Python's `strip` removes. */
 const SPACE = "[[\\s\\x1c-\\x1f\\x85]--[\\ufeff]]";
 const LEFT = new RegExp(`^${SPACE}+`, "v");
 const SPACES = new RegExp(`${SPACE}+`, "v");
 const IS_SPACE = new RegExp(`^${SPACE}$`, "v");
 
-/** Python's `strip` on one side or both. */
+/** Returns the result of Python's `strip`, on one side or both. */
 export function strip(text: string, chars: Value, work: Work, left = true, right = true): string {
   if (chars !== null && typeof chars !== "string") {
     throw new Error(`strip arg must be None or str (got ${typeName(chars)})`);
@@ -77,7 +77,7 @@ function splitFromRight(text: string, args: Args, work: Work): string[] {
   return [first, ...parts.slice(parts.length - most)];
 }
 
-/** Python's `replace`; all occurrences where `most` is negative. */
+/** Returns the result of Python's `replace`; with a negative `most`, of all occurrences. */
 export function replace(text: string, from: string, to: string, most: number, work: Work): string {
   if (from === "") {
     return [...work.slow(text), ""].map((unit, at) => (most < 0 || at < most ? to : "") + unit).join("");
@@ -87,7 +87,7 @@ export function replace(text: string, from: string, to: string, most: number, wo
   return work.text(parts.join(to));
 }
 
-/** Python's `title`: the first letter of each run of letters. */
+/** Returns the result of Python's `title`: capitals at the start of each run of letters. */
 function title(text: string): string {
   return text.replaceAll(/\p{L}+/gu, (word) => capitalized(word));
 }
@@ -210,7 +210,7 @@ function joinTexts(separator: string, items: readonly Value[], work: Work): stri
   return work.text(items.join(separator));
 }
 
-/** Line ends of Python's `splitlines`. */
+/** Pattern of the line ends of Python's `splitlines`. */
 const LINE_END = "(?:\\r\\n|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029])";
 
 function lines(text: string, keep: boolean): string[] {
@@ -220,7 +220,7 @@ function lines(text: string, keep: boolean): string[] {
 }
 
 const LIST_METHODS: Readonly<Record<string, Method<Value[]>>> = {
-  // Python's sandbox refuses these two. Templates that are written for other interpreters use them.
+  // Python's sandbox refuses `append` and the next method, but templates for other interpreters use them.
   append: (list, args, work) => {
     if (args.list.length !== 1) throw new Error("append is a function of one argument");
     list.push(args.list[0]);
@@ -257,16 +257,17 @@ const DICT_METHODS: Readonly<Record<string, Method<Map<Value, Value>>>> = {
 };
 
 /**
- * Methods that the sandbox refuses. They hide a dict's items of the same names, because Jinja looks up methods first.
+ * Methods that Jinja's sandbox refuses. They hide a dict's items of the same names, because Jinja looks up methods
+ * first.
  */
 export const UNSAFE_NAMES: ReadonlySet<string> = new Set(["clear", "pop", "popitem", "setdefault", "update"]);
 
-/** Names whose call is never a macro's. */
+/** Names whose call is never a macro call. */
 export const METHOD_NAMES: ReadonlySet<string> = new Set(
   [TEXT_METHODS, LIST_METHODS, DICT_METHODS].flatMap(Object.keys),
 );
 
-/** Returns Python's method of that name; undefined where the value has none. */
+/** Returns the Python method of that name; undefined if the value has none. */
 export function methodOf(object: Value, name: string): Method<Value> | undefined {
   const methods = typeof object === "string"
     ? TEXT_METHODS

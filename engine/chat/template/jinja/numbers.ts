@@ -1,13 +1,13 @@
 import { Float, float, isInt, isNumber, toNumber, Undefined, type Value } from "./values.ts";
 
-/** Arithmetic and the spelling of numbers, as in Python. */
+/** Arithmetic and number formatting as in Python. */
 
 export type Arithmetic = "+" | "-" | "*" | "/" | "//" | "%" | "**";
 
-/** Limit for the integers that a template computes. Integers of its data may be larger. */
+/** Maximum bits of integers that a template computes. Integers in its data may be larger. */
 const MAX_BITS = 128;
 
-/** Returns the result of an operator on two numbers. Throws an error where Python raises an exception. */
+/** Returns the result of an operator on two numbers. Throws if Python raises an exception. */
 export function arithmetic(operator: Arithmetic, a: Value, b: Value): Value {
   for (const value of [a, b]) if (value instanceof Undefined) value.fail();
   if (!isNumber(a) || !isNumber(b)) throw new Error(`unsupported operand types for ${operator}`);
@@ -64,7 +64,7 @@ function integers(
   }
 }
 
-/** Returns an int: a number where that is exact. */
+/** Returns a Python int: a JavaScript number if that is exact, else a bigint. */
 export function integer(value: bigint): number | bigint {
   const near = Number(value);
   return Number.isSafeInteger(near) ? near : value;
@@ -94,14 +94,14 @@ export function numberText(value: number | bigint | Float): string {
   return plain.includes(".") ? plain : `${plain}.0`;
 }
 
-/** Limit for the digits of a number's text. */
+/** Maximum digits of a number's text. */
 const MAX_DIGITS = 1000;
 
 const INT = /^[+-]?\d+(_\d+)*$/;
 const FLOAT = /^[+-]?((\d+(_\d+)*)?\.\d+(_\d+)*|\d+(_\d+)*\.?)(e[+-]?\d+)?$/i;
 const NAMED = /^([+-]?)(inf(inity)?|nan)$/i;
 
-/** Parses an int as Python's `int` does; undefined where the text is not one. */
+/** Parses an int as Python's `int` does; undefined if the text is not one. */
 export function parseInteger(text: string, base = 10): number | bigint | undefined {
   if (text.length > MAX_DIGITS) return undefined;
   const plain = text.trim().replaceAll("_", "");
@@ -113,7 +113,7 @@ export function parseInteger(text: string, base = 10): number | bigint | undefin
   return parseInt(digits, base);
 }
 
-/** Parses a float as Python's `float` does; undefined where the text is not one. */
+/** Parses a float as Python's `float` does; undefined if the text is not one. */
 export function parseFloating(text: string): number | Float | undefined {
   if (text.length > MAX_DIGITS) return undefined;
   const plain = text.trim();
@@ -122,13 +122,15 @@ export function parseFloating(text: string): number | Float | undefined {
   return FLOAT.test(plain) ? float(Number(plain.replaceAll("_", ""))) : undefined;
 }
 
-/** Python's `round`: half goes to the even digit. The result is an int where `digits` is undefined. */
+/**
+ * Returns the result of Python's `round`: a tie goes to the even digit. The result is an int if `digits` is undefined.
+ */
 export function rounded(value: number, digits: number): number {
   if (!Number.isFinite(value)) return value;
   const factor = 10 ** Math.abs(digits);
   const scaled = digits < 0 ? value / factor : value * factor;
   const floor = Math.floor(scaled);
-  // A tie is exact only where the decimal digits end there: 2.675 is less than its text says.
+  // A tie is exact only if the binary value ends at that digit: 2.675 is stored slightly lower.
   const exact = digits <= 0 || Number.isInteger(value * 2 ** 10);
   const tie = scaled - floor === 0.5 && exact;
   if (tie) return (floor % 2 === 0 ? floor : floor + 1) / (digits < 0 ? 1 / factor : factor);

@@ -2,7 +2,7 @@ import { type Arithmetic, arithmetic } from "./numbers.ts";
 import { percentFormat } from "./formats.ts";
 import { checkLength, isInt, joined, Tuple, Undefined, type Value, type Work } from "./values.ts";
 
-/** Python's operators between two values, which also join, repeat and format texts and lists. */
+/** Python's operators on two values, which also join, repeat and format strings and lists. */
 
 type Operator = (a: Value, b: Value, work: Work) => Value;
 

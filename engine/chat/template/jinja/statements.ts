@@ -23,7 +23,7 @@ class StatementParser extends ExpressionParser {
     return body;
   }
 
-  /** Parses up to a tag of one of these names, and leaves the name to the caller. */
+  /** Parses statements up to a tag with one of these names. The caller parses that name. */
   #body(until: readonly string[]): Statement[] {
     const body: Statement[] = [];
     for (;;) {
@@ -49,7 +49,7 @@ class StatementParser extends ExpressionParser {
     this.at++;
   }
 
-  /** Parses the rest of a tag, the body and the tag that ends it. */
+  /** Parses the rest of an opening tag, the body and the closing tag. */
   #block(end: string): Statement[] {
     this.#close("%}");
     const body = this.#body([end]);
@@ -81,7 +81,7 @@ class StatementParser extends ExpressionParser {
       case "continue":
         this.#close("%}");
         return [{ kind: name }];
-      case "generation": // marks answers for training, and is a scope of its own
+      case "generation": // marks answers for training, and opens a separate scope
         return [{ kind: "capture", filters: TEXT_NAME, body: this.#block("endgeneration") }];
       case "block":
         this.name();
@@ -134,7 +134,7 @@ class StatementParser extends ExpressionParser {
     return { kind: "capture", target, filters, body: this.#block("endset") };
   }
 
-  /** Parses names between commas. Only `set` may set an attribute. */
+  /** Parses assignment targets between commas. Only `set` may set an attribute. */
   #target(attributes: boolean): Target {
     const targets: Target[] = [];
     do {

@@ -26,7 +26,7 @@ export type Expression =
     readonly calls: boolean;
   };
 
-/** A function of the values of all its operands. `calls`: an operand may be a macro's call, which can pause. */
+/** An expression: a function of its operands' values. `calls`: an operand may call a macro, which can pause. */
 export interface Apply {
   readonly kind: "apply";
   readonly operands: readonly Expression[];
@@ -44,7 +44,7 @@ export function constant(value: Value): Expression {
   return { kind: "constant", value, calls: false };
 }
 
-/** What an assignment sets: a name, a namespace's attribute, or several targets from one list. */
+/** Target of an assignment: a name, a namespace's attribute, or several targets that share a list. */
 export type Target = string | { readonly namespace: string; readonly attribute: string } | readonly Target[];
 
 export interface Parameter {
@@ -53,7 +53,7 @@ export interface Parameter {
 }
 
 /**
- * The name of a block's text where its filters are evaluated. No template can use this name, because it begins with a
+ * Internal name of a block's text while its filters are evaluated. Templates cannot use it, because it begins with a
  * blank.
  */
 export const TEXT = " text";
@@ -71,7 +71,7 @@ export type Statement =
   | { readonly kind: "set"; readonly target: Target; readonly value: Expression }
   | {
     readonly kind: "capture";
-    /** Where the text goes: to the output without a target. */
+    /** Variable that receives the block's text; without it, the text is output. */
     readonly target?: Target;
     readonly filters: Expression;
     readonly body: readonly Statement[];
@@ -101,7 +101,10 @@ export interface MacroSyntax {
   readonly body: readonly Statement[];
 }
 
-/** The name under which a macro gets the body of a `call` block. */
+/** Name under which a macro gets the body of a `call` block. */
 export const CALLER = "caller";
-/** The name of that body where the call is evaluated. No template can use this name, because it begins with a blank. */
+/**
+ * Internal name of a `call` block's body while the call is evaluated. Templates cannot use it, because it begins with a
+ * blank.
+ */
 export const BODY = " body";

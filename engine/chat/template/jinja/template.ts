@@ -8,20 +8,20 @@ export { TemplateRefusal } from "./globals.ts";
 export { strftime } from "./strftime.ts";
 
 /**
- * Untrusted templates of Jinja, with the options of Python's transformers. They see no JavaScript, only the
+ * Runs untrusted Jinja templates, with the options of Python's transformers. Templates see no JavaScript, only the
  * given values, and have limits on work and output.
  */
 
-/** Limit for a template; the largest published ones have 30,000 characters. */
+/** Maximum characters of a template; the largest published ones have 30,000. */
 const MAX_SOURCE = 1 << 20;
 
 /**
- * Renders with the given variables: JSON data, which may have bigints, and Floats for numbers such as 1.0.
- * Each yield is a pause after about 5 ms. Throws TemplateRefusal, or other errors where the template fails.
+ * Renders a template with variables: JSON data, with bigints and Floats (such as 1.0). Each yield is a pause after
+ * about 5 ms. Throws TemplateRefusal, or another error if the template fails.
  */
 export type Render = (variables: Record<string, unknown>) => Paced<string>;
 
-/** Parses a template. Throws where it is too large or invalid. */
+/** Returns the renderer of a template. Throws if it is too large or invalid. */
 export function compileTemplate(source: string): Render {
   if (source.length > MAX_SOURCE) {
     throw new Error(`the template must have at most ${MAX_SOURCE} characters (got ${source.length})`);

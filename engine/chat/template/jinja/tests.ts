@@ -16,7 +16,7 @@ import {
 import { arithmetic } from "./numbers.ts";
 import { str } from "./texts.ts";
 
-/** Jinja's tests: `value is test(arguments)`. */
+/** Jinja's `is` tests: `value is test(arguments)`. */
 
 type Test = (value: Value, args: Args, work: Work) => boolean;
 

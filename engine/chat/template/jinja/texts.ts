@@ -12,11 +12,11 @@ import {
   type Work,
 } from "./values.ts";
 
-/** Texts of values as Python writes them: `str`, `repr` and `json.dumps`. */
+/** Python's texts of values: `str`, `repr` and `json.dumps`. */
 
-/** Limit for the nesting of a value that is printed; Python has one too. */
+/** Maximum nesting of a printed value; Python has a similar limit. */
 const MAX_DEPTH = 300;
-/** The cost of printing a value inside a list or dict. */
+/** Cost in steps of printing a value inside a list or dict. */
 const STEPS_PER_VALUE = 4;
 
 export function str(value: Value, work: Work): string {
@@ -44,7 +44,7 @@ export function repr(value: Value, work: Work, depth = 0): string {
   return value instanceof Lazy ? "<generator object>" : "<object>";
 }
 
-/** Joins texts, and stops where they become too long. */
+/** Joins texts, and stops when they become too long. */
 function listed(items: readonly (() => string)[], separator = ", "): string {
   let text = "";
   for (const [at, item] of items.entries()) text = joined(text, (at > 0 ? separator : "") + item());
@@ -72,11 +72,11 @@ export interface JsonStyle {
   readonly ascii: boolean;
 }
 
-/** Python's `json.dumps`. Throws for values that JSON does not have. */
+/** Returns the result of Python's `json.dumps`. Throws for values that JSON cannot represent. */
 export function json(value: Value, style: JsonStyle, work: Work, lead = "\n"): string {
   if (lead.length > MAX_DEPTH * 16) throw new Error("it prints a value that is nested too deep");
   work.spend(typeof value === "bigint" ? 100 : STEPS_PER_VALUE);
-  // Python refuses a generator here. llama.cpp's template of DeepSeek R1 is written for an interpreter that does not.
+  // Python refuses a generator here, but llama.cpp's template of DeepSeek R1 relies on an interpreter that accepts it.
   if (value instanceof Lazy) return json(value.take(), style, work, lead);
   const text = plainJson(value, style, work);
   if (text !== undefined) return text;
@@ -105,7 +105,7 @@ export function json(value: Value, style: JsonStyle, work: Work, lead = "\n"): s
   );
 }
 
-/** Returns the JSON of a value that is neither a list nor a dict; undefined for others. */
+/** Returns the JSON of a value other than a list or dict; undefined for those. */
 function plainJson(value: Value, style: JsonStyle, work: Work): string | undefined {
   if (typeof value === "string") return jsonText(value, style, work);
   if (value === null || typeof value === "boolean") return String(value);

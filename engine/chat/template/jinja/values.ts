@@ -1,37 +1,37 @@
 /** Values of templates, with the meaning that Python gives them. */
 
 /**
- * A value of a template: null, a boolean, an int (a safe integer or a bigint), a float (another number or a
- * Float), a text, a list (array), a Tuple, a dict (Map), or an instance of a class below.
+ * A template's value: null, a boolean, an int (safe integer or bigint), a float (another number or a Float), a string,
+ * a list (array), a Tuple, a dict (Map), or an instance of a class below.
  */
 export type Value = unknown;
 
-/** Limit for the UTF-16 units of any text: more than a prompt of a million tokens needs. */
+/** Maximum UTF-16 units of any text in a template: more than a prompt of a million tokens needs. */
 const MAX_TEXT = 1 << 23;
-/** Limit for the UTF-16 units of a text that a function reads character by character. */
+/** Maximum UTF-16 units of a text that a template function reads character by character. */
 const MAX_SLOW_TEXT = 1 << 19;
-/** Limit for the items of any list: what Python's sandbox allows a `range`. */
+/** Maximum items of any list in a template: the limit of Python's sandbox for `range`. */
 const MAX_ITEMS = 100_000;
-/** Limit for calls of macros inside each other, and for the nesting of values. */
+/** Maximum depth of nested macro calls and nested values. */
 const MAX_DEPTH = 100;
-/** Limit for the work of one rendering: about 150 ms, as a step takes up to 0.1 us. Each value of the data adds to it. */
+/** Maximum steps of one rendering: about 150 ms, at up to 0.1 us per step. Each value of the data adds to it. */
 const MAX_STEPS = 1_500_000;
 const MORE_STEPS_PER_VALUE = 50;
-/** Steps after which a rendering offers to pause. */
+/** Number of steps after which a rendering offers to pause. */
 const SLICE = 25_000;
-/** Limit for the steps of one expression, which cannot pause: about 20 ms. */
+/** Maximum steps of one expression, which cannot pause: about 20 ms. */
 const MAX_PIECE = 200_000;
-/** UTF-16 units that a fast text function handles in the time of one step. A slow one handles four. */
+/** UTF-16 units per step for a fast text function. A slow function handles four. */
 const UNITS_PER_STEP = 64;
 
-/** Counts the work of one rendering in steps, so that its limit does not depend on the machine's load. */
+/** Counts the work of one rendering in steps, so that the limit does not depend on the machine's load. */
 export class Work {
   readonly #limit: number;
   #left: number;
   #pauseAt: number;
   #depth = 0;
 
-  /** `values`: number of values in the template's data. */
+  /** Starts the count. `values`: number of values in the template's data. */
   constructor(values: number) {
     this.#limit = this.#left = MAX_STEPS + values * MORE_STEPS_PER_VALUE;
     this.#pauseAt = this.#left - SLICE;
@@ -45,21 +45,21 @@ export class Work {
     }
   }
 
-  /** Whether the rendering should pause. The next slice begins with this answer. */
+  /** Whether the rendering should pause. Reading true starts the next slice. */
   get due(): boolean {
     if (this.#left > this.#pauseAt) return false;
     this.#pauseAt = this.#left - SLICE;
     return true;
   }
 
-  /** Charges for a text that a function reads or makes, and returns it. */
+  /** Charges steps for a text that a function reads or creates, and returns the text. */
   text(text: string): string {
     checkLength(text.length);
     this.spend(text.length / UNITS_PER_STEP);
     return text;
   }
 
-  /** Charges for a text that a function reads character by character, and returns it. */
+  /** Charges steps for a text that a function reads character by character, and returns the text. */
   slow(text: string): string {
     if (text.length > MAX_SLOW_TEXT) {
       throw new Error(`it changes a text of more than ${MAX_SLOW_TEXT} characters in a slow way`);
@@ -68,7 +68,7 @@ export class Work {
     return text;
   }
 
-  /** Charges for a list that a function reads or makes, and returns it. */
+  /** Charges steps for a list that a function reads or creates, and returns the list. */
   list<T extends Value[]>(list: T): T {
     this.items(list.length);
     return list;
@@ -79,7 +79,7 @@ export class Work {
     this.spend(count);
   }
 
-  /** Charges for a new item, which is the last of `count`. */
+  /** Charges steps for a new list item; `count` is the new length. */
   item(count: number): void {
     if (count > MAX_ITEMS) this.items(count);
     this.spend(2);
@@ -99,18 +99,18 @@ export function checkLength(length: number): void {
   if (length > MAX_TEXT) throw new Error(`it makes a text of more than ${MAX_TEXT} characters`);
 }
 
-/** Joins two texts. This check costs no steps, because it copies nothing. */
+/** Returns two texts joined. It charges no steps, because it copies nothing. */
 export function joined(a: string, b: string): string {
   checkLength(a.length + b.length);
   return a + b;
 }
 
-/** A float without a fraction. Other floats are numbers. */
+/** A Python float without a fraction, such as 1.0. Other floats are JavaScript numbers. */
 export class Float {
   constructor(readonly value: number) {}
 }
 
-/** A missing value. It prints as nothing; most other uses throw. */
+/** Jinja's undefined value. It prints as nothing; most other uses throw. */
 export class Undefined {
   constructor(readonly reason: string) {}
 
@@ -131,7 +131,7 @@ export class Tuple extends Array<Value> {
   }
 }
 
-/** The result of a dict's `keys`, `values` or `items`. */
+/** The result of a Python dict's `keys`, `values` or `items`. */
 export class View extends Tuple {
   kind = "";
 }
@@ -143,7 +143,7 @@ export function view(kind: string, items: Iterable<Value>): View {
   return made;
 }
 
-/** Python's generators and iterators, which filters return. These values can be read once, and have no length. */
+/** Python's generators and iterators, which filters return. They can be read once, and have no length. */
 export class Lazy {
   #make: (() => Value[]) | undefined;
 
@@ -158,12 +158,12 @@ export class Lazy {
   }
 }
 
-/** A value whose attributes a template may set. */
+/** Jinja's `namespace`: a value whose attributes a template may set. */
 export class Namespace {
   constructor(readonly fields: Map<string, Value>) {}
 }
 
-/** A value with attributes that are computed when read: `loop`, a cycler or a macro. */
+/** A value with computed attributes: `loop`, a cycler or a macro. */
 export interface Attributes {
   attribute(name: string): Value;
 }
@@ -172,11 +172,11 @@ export function hasAttributes(value: Value): value is Attributes {
   return typeof value === "object" && value !== null && "attribute" in value;
 }
 
-/** The arguments of a call. */
+/** The arguments of a call in a template. */
 export class Args {
   constructor(readonly list: readonly Value[], readonly named: ReadonlyMap<string, Value> = NONE) {}
 
-  /** Returns the argument at the position or of the name. */
+  /** Returns the argument at the position or with the name. */
   get(at: number, name: string, fallback?: Value): Value {
     if (at < this.list.length) return this.list[at];
     return this.named.has(name) ? this.named.get(name) : fallback;
@@ -202,7 +202,7 @@ export class Args {
 
 const NONE: ReadonlyMap<string, Value> = new Map();
 
-/** A function of Python: a method or a global. */
+/** A Python function in a template: a method or a global. */
 export class Func {
   constructor(readonly call: (args: Args, work: Work) => Value) {}
 }
@@ -219,12 +219,12 @@ export function isNumber(value: Value): value is number | bigint | boolean | Flo
   return typeof value === "number" || isInt(value) || value instanceof Float;
 }
 
-/** Returns a number's nearest double. */
+/** Returns the double that is nearest to a Python number. */
 export function toNumber(value: Value): number {
   return Number(value instanceof Float ? value.value : value);
 }
 
-/** Returns a float. */
+/** Returns a number as a Python float. */
 export function float(value: number): number | Float {
   return Number.isInteger(value) ? new Float(value) : value;
 }
@@ -251,7 +251,7 @@ export function truthy(value: Value): boolean {
   return isNumber(value) ? toNumber(value) !== 0 : true;
 }
 
-/** Returns the items of a value that a loop can go through. Throws for others. */
+/** Returns the items of a value that a template can iterate over. Throws for other values. */
 export function iterate(value: Value, work: Work): readonly Value[] {
   if (Array.isArray(value)) return value;
   if (value instanceof Map) return work.list([...value.keys()]);
@@ -261,7 +261,7 @@ export function iterate(value: Value, work: Work): readonly Value[] {
   throw new Error(`'${typeName(value)}' object is not iterable`);
 }
 
-/** Returns Python's `len`. */
+/** Returns the result of Python's `len`. */
 export function lengthOf(value: Value, work: Work): number {
   if (Array.isArray(value)) return value.length;
   if (value instanceof Map) return value.size;
@@ -274,7 +274,7 @@ export function lengthOf(value: Value, work: Work): number {
   return value.length - pairs;
 }
 
-/** Whether a text has characters of two UTF-16 units. */
+/** Pattern of a character of two UTF-16 units. */
 const WIDE = /[\ud800-\udbff]/;
 
 export function equal(a: Value, b: Value, work: Work): boolean {
@@ -295,7 +295,9 @@ export function equal(a: Value, b: Value, work: Work): boolean {
   return a instanceof Undefined && b instanceof Undefined;
 }
 
-/** Returns a negative number, 0 or a positive one. Throws for values that Python cannot order. */
+/**
+ * Compares two values: returns a negative number, 0 or a positive number. Throws for values that Python cannot order.
+ */
 export function compare(a: Value, b: Value, work: Work): number {
   if (typeof a === "string" && typeof b === "string") return a < b ? -1 : a > b ? 1 : 0;
   if (isNumber(a) && isNumber(b)) {
@@ -314,7 +316,7 @@ export function compare(a: Value, b: Value, work: Work): number {
   throw new Error(`cannot order a value of type '${typeName(a)}' and one of type '${typeName(b)}'`);
 }
 
-/** Python's `in`. */
+/** Returns the result of Python's `in`. */
 export function contains(container: Value, item: Value, work: Work): boolean {
   if (typeof container === "string") {
     if (typeof item !== "string") throw new Error(`'in <string>' requires a text (got ${typeName(item)})`);

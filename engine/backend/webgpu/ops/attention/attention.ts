@@ -14,11 +14,11 @@ export interface AttentionOp extends LoweredOp {
   readonly rows: "step";
   readonly q: Slice;
   readonly y: Slice;
-  /** Index among the layers that have a KV cache. */
+  /** The layer's index among the layers that have a KV cache. */
   readonly cache: number;
   readonly heads: HeadCounts;
   readonly scale: number;
-  /** Positions that a row attends to; 0 for all. */
+  /** Number of positions that a row attends to; 0 for all. */
   readonly window: number;
   readonly sinks?: VectorId;
 }
@@ -47,10 +47,7 @@ export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   },
 };
 
-/**
- * Returns the dispatches for the heads whose keys are in one of a layer's buffers, as if there were no other
- * heads.
- */
+/** Returns the attention dispatches for the heads whose keys are in one of a layer's buffers. */
 async function dispatchesOf(
   op: AttentionOp,
   w: DispatchWriter,
@@ -114,7 +111,8 @@ async function dispatchesOf(
 }
 
 /**
- * Returns the sinks of `count` heads. A binding cannot begin at any head, so a part of the sinks is copied.
+ * Returns a buffer with the sinks of `count` heads. A binding cannot start at an arbitrary head, so a part of the sinks
+ * is copied.
  */
 async function sinksOf(id: VectorId, w: DispatchWriter, first: number, count: number): Promise<GPUBuffer> {
   const { device, memory, weights } = w.context;

@@ -11,8 +11,8 @@ import {
 } from "./attention_shape.ts";
 
 /**
- * Merges the results of workgroups for the parts of split contexts, in order. Reads q only for gates, and sinks only if
- * there are any.
+ * Returns the kernel that merges the workgroups' results for the parts of split contexts, in order. It reads q only for
+ * gates, and sinks only if the model has them.
  */
 export function mergeKernel(shape: AttentionShape, parts: ContextParts): Kernel {
   const { heads, headDim, gated, sinks } = shape;

@@ -1,56 +1,55 @@
-/** Shared by the attention kernels: how contexts are cut, which rows go together, and common WGSL. */
+/** Code shared by the attention kernels: splitting of contexts, grouping of rows, and common WGSL. */
 import type { HeadCounts } from "../../program.ts";
 import { kvReader, type KvShape } from "../kv_cache.ts";
 import { ROW } from "../shape.ts";
 
-/** Positions whose scores a softmax step takes together: half a block of the cache. */
+/** Number of positions whose scores one softmax step processes: half a block of the cache. */
 export const CHUNK = 16;
 /** Maximum words of a head (eight dimensions each) per lane, so at most 32 dimensions. */
 const LANE_WORDS = 4;
 /**
- * Cost of a multiply-add of attention, with all other work, in multiply-adds of a product; measured on a software
- * adapter. Used as the initial estimate, because submits that always hold both in the same proportion do not show the
- * cost of each.
+ * Initial estimate of an attention multiply-add's cost, in multiply-adds of a product; measured on a software adapter.
+ * Submits that hold both in a fixed proportion cannot show the cost of each.
  */
 export const ATTENTION_COST = 8;
-/** A part has at least PART positions and a multiple of them. A context has at most MOST_PARTS parts. */
+/** Minimum length of a context part, and the unit of its length. A context has at most MOST_PARTS parts. */
 const PART = 256;
 const MOST_PARTS = 64;
-/** Number of workgroups that fill a GPU. With fewer, long contexts are split. */
+/** Number of workgroups that fill a GPU. Below it, long contexts are split. */
 const ENOUGH = 256;
-/** Maximum pairs of row and head whose contexts are split, because a buffer holds the results of their parts. */
+/** Maximum pairs of row and head with split contexts, because one buffer holds the results of their parts. */
 const MOST_SHARED = 1024;
-/** Rows of one sequence from which attention uses tiles. */
+/** Number of rows of one sequence from which attention uses tiles. */
 const TILED = 8;
 
 /** Parameters of attention kernels. */
 export interface AttentionShape extends HeadCounts, KvShape {
-  /** Positions that a row attends to, including its own; 0 for all. */
+  /** Number of positions that a row attends to, including its own; 0 for all. */
   readonly window: number;
-  /** Whether each head has one more score, without a value. */
+  /** Whether each head has a sink: one more score, without a value. */
   readonly sinks: boolean;
   /** Group of layers with the same window. Groups after the first have separate block tables. */
   readonly group: number;
 }
 
 /**
- * How contexts are cut, equally for all rows: a row's sums have one order whether workgroups share its
- * context or not.
+ * How contexts are split, equally for all rows. A row's sums keep one order, whether or not workgroups share its
+ * context.
  */
 export interface ContextParts {
-  /** Positions of a part. */
+  /** Number of positions in a context part. */
   readonly length: number;
   /** Maximum parts of a context. */
   readonly count: number;
 }
 
-/** Returns how contexts of at most `tokens` tokens are cut. */
+/** Returns how contexts of at most `tokens` tokens are split. */
 export function contextParts(tokens: number): ContextParts {
   const length = Math.max(PART, Math.ceil(tokens / MOST_PARTS / PART) * PART);
   return { length, count: Math.ceil(tokens / length) };
 }
 
-/** Rows that are computed one by one, and tiles of rows of one sequence: (first row, rows). */
+/** Rows that attention computes singly, and tiles of rows of one sequence: (first row, number of rows). */
 export interface Spans {
   readonly singles: readonly number[];
   readonly tiles: readonly (readonly [number, number])[];
@@ -73,7 +72,7 @@ export function spansOf(
   return { singles, tiles };
 }
 
-/** The parts of a step's size that decide whether contexts are split. */
+/** The figures of a step that decide whether contexts are split. */
 export interface SharedSize {
   readonly step: number;
   readonly singles: number;
@@ -82,7 +81,7 @@ export interface SharedSize {
   readonly context: number;
 }
 
-/** Returns whether workgroups share the contexts of a step. */
+/** Returns whether several workgroups share each context of a step. */
 export function sharesContext(
   { heads, kvHeads }: HeadCounts,
   parts: ContextParts,
@@ -92,10 +91,7 @@ export function sharesContext(
     size.step * heads <= MOST_SHARED;
 }
 
-/**
- * Returns the most positions that a workgroup visits: of all parts of a context or, with `shared`, of one
- * part.
- */
+/** Returns the maximum positions that a workgroup visits: those of a whole context or, with `shared`, of one part. */
 export function positionsSeen({ window }: AttentionShape, { length }: ContextParts, shared: boolean) {
   return ({ step, context }: { readonly step: number; readonly context: number }): number => {
     const seen = window === 0 ? context : Math.min(context, window + step);
@@ -103,36 +99,36 @@ export function positionsSeen({ window }: AttentionShape, { length }: ContextPar
   };
 }
 
-/** Returns the floats of the buffer for the parts of split contexts. */
+/** Returns the number of floats in the buffer for the parts of split contexts. */
 export function partialFloats(headDim: number, { count }: ContextParts): number {
   return MOST_SHARED * count * partialSize(headDim);
 }
 
 /**
- * Returns the floats of a part's result: weighted values, largest score, sum of weights, and two that keep
- * quads aligned.
+ * Returns the number of floats in a part's result: weighted values, largest score, sum of weights, and two for
+ * alignment.
  */
 function partialSize(headDim: number): number {
   return headDim + 4;
 }
 
 /**
- * Returns the lanes that share a position's score. It is a power of two, and at least two so that a tile has
- * at most 128 queries.
+ * Returns the number of lanes that compute one position's score together. It is a power of two, and at least two so
+ * that a tile has at most 128 queries.
  */
 export function scoreLanes({ headDim }: HeadCounts): number {
   const most = 2 ** Math.ceil(Math.log2(headDim / 8 / LANE_WORDS));
   return Math.max(2, most);
 }
 
-/** Returns the words of eight dimensions per lane. Word i of lane p is p + i times the lanes. */
+/** Returns the number of words (eight dimensions each) per lane. Word i of lane p is word p + i * lanes of the head. */
 export function laneWords(shape: HeadCounts): number {
   return Math.ceil(shape.headDim / 8 / scoreLanes(shape));
 }
 
 /**
- * Returns how many of the heads that share a key head a workgroup takes: all, or an even share where there is
- * no room.
+ * Returns how many of the query heads that share a key head a workgroup computes: all, or an even share if memory is
+ * short.
  */
 export function headsTogether(
   { heads, kvHeads }: HeadCounts,
@@ -148,7 +144,7 @@ export function shapeKey(shape: AttentionShape, parts: ContextParts): string {
   return [heads, kvHeads, headDim, kv, gated, window, sinks, Math.min(group, 1), parts.length].join(" ");
 }
 
-/** Returns the declarations of all attention kernels. `y` is the outputs, or the results of parts. */
+/** Returns the declarations of all attention kernels. `y` holds outputs, or the results of context parts. */
 export function head({ heads, headDim, gated, window, group }: AttentionShape): string {
   return `
 struct Op { q_stride: u32, q_offset: u32, y_stride: u32, y_offset: u32, scale: f32, parts: u32, list: u32, bases: u32 }
@@ -175,7 +171,7 @@ ${group === 0 ? "" : "/* block tables of windowed layers begin elsewhere */"}
 `;
 }
 
-/** Returns further declarations of the kernels that read the cache. */
+/** Returns further declarations for kernels that read the KV cache. */
 export function cache(shape: AttentionShape): string {
   return `
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
@@ -187,15 +183,15 @@ export function cache(shape: AttentionShape): string {
 ${kvReader(shape)}`;
 }
 
-/** Declared by kernels that store final sums of heads with sinks. */
+/** WGSL declaration for kernels that store final sums of heads with sinks. */
 export const SINKS = "@group(0) @binding(7) var<storage, read> sinks: array<f32>;";
 
-/** Expression for where a row's block table begins in `tables`. */
+/** Returns a WGSL expression for the start of a row's block table in `tables`. */
 export function tableOf({ group }: AttentionShape, row: string, index: string): string {
   return group === 0 ? `${row}.z` : `tables[op.bases + ${index}]`;
 }
 
-/** Statements that merge a part's result into the whole (`all_top`, `all_total` and sums). */
+/** Returns WGSL that merges a context part's result into the whole (`all_top`, `all_total` and sums). */
 export function addPart(sums: readonly string[], suffix = ""): string {
   const [allTop, allTotal, top, total] = ["all_top", "all_total", "top", "total"].map((name) =>
     name + suffix
@@ -210,7 +206,7 @@ export function addPart(sums: readonly string[], suffix = ""): string {
   }`;
 }
 
-/** Statements that add the weight of a head's sink. */
+/** Returns WGSL that adds the weight of a head's sink. */
 export function addSink(shape: AttentionShape, sums: readonly string[], head: string, suffix = ""): string {
   if (!shape.sinks) return "";
   const [top, total] = [`all_top${suffix}`, `all_total${suffix}`];
@@ -222,7 +218,10 @@ export function addSink(shape: AttentionShape, sums: readonly string[], head: st
   }`;
 }
 
-/** Statement that stores a quad of the whole in y, times the sigmoid of the gate behind the query. */
+/**
+ * Returns WGSL that stores four dimensions of an attention output in y, times the sigmoid of the gate that follows the
+ * query.
+ */
 export function storeQuad({ gated, headDim }: HeadCounts, names: {
   readonly row: string;
   readonly head: string;

@@ -1,6 +1,6 @@
 /**
- * Attention of single rows. A workgroup reads keys and values once for all heads that share them, many
- * positions at a time. Its sums have the order of `attention_tile.ts`, so a row has the same bits either way.
+ * Attention of single rows. A workgroup reads keys and values once for all heads that share them, many positions at a
+ * time. Sums have the order of `attention_tile.ts`, so both kernels give a row the same bits.
  */
 import { KV_BLOCK_TOKENS } from "../../../backend.ts";
 import { kernelOf } from "../../kernels/kernel.ts";
@@ -28,7 +28,7 @@ import {
 import { putUnit, unitsOf } from "../kv_cache.ts";
 
 const LANES = 128;
-/** Floats of queries that fit into the workgroup's memory. */
+/** Number of query floats that fit into a workgroup's memory. */
 const QUERY_FLOATS = 1024;
 
 function together(shape: HeadCounts) {
@@ -36,8 +36,8 @@ function together(shape: HeadCounts) {
 }
 
 /**
- * Returns the kernel for single rows; its list holds the rows. With `shared`, each part of a context has a
- * workgroup of its own, which stores only its part's result.
+ * Returns the attention kernel for single rows. With `shared`, a workgroup computes one part of a context and stores
+ * only the part's result.
  */
 export function singleKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
   const { splits, together: heads } = together(shape);
@@ -53,16 +53,16 @@ export function singleKernel(shape: AttentionShape, parts: ContextParts, shared 
 }
 
 /**
- * The work of each lane. For scores, neighbouring lanes share a position. For values, a lane has a quad of dimensions
- * of every n-th head.
+ * Distribution of attention work over lanes. For scores, neighbouring lanes share a position. For values, a lane has
+ * four dimensions of every n-th head.
  */
 interface Places {
   readonly heads: number;
-  /** Lanes per position, and positions per round. */
+  /** Number of lanes per position, and of positions per round. */
   readonly lanes: number;
   readonly positions: number;
   readonly chunks: number;
-  /** Number of strands of lanes. Each takes every n-th head. */
+  /** Number of lane groups ("strands"). Each computes every n-th head. */
   readonly strands: number;
   readonly headsOfLane: number;
   readonly words: number;
@@ -153,7 +153,7 @@ fn attention_single(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invo
 }`;
 }
 
-/** Statements that go through a part in rounds. */
+/** Returns WGSL that processes a context part in rounds. */
 function rounds(shape: AttentionShape, parts: ContextParts, places: Places): string {
   const { positions, words, lanes } = places;
   const blocks = Math.max(1, positions / KV_BLOCK_TOKENS);
@@ -212,7 +212,7 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
   }`;
 }
 
-/** Statements that turn the lanes' shares into scores, and those into weights of an online softmax. */
+/** Returns WGSL that turns the lanes' partial sums into scores, and scores into weights of an online softmax. */
 function softmax({ lanes, chunks }: Places): string {
   return `for (var i = lane; i < HEADS * POSITIONS; i += ${LANES}u) {
       let first = i / POSITIONS * ${LANES}u + i % POSITIONS * ${lanes}u;
@@ -246,7 +246,7 @@ function softmax({ lanes, chunks }: Places): string {
     }`;
 }
 
-/** Statements that load the lane's words of its position's key from the cache. */
+/** Returns WGSL that loads the lane's words of a key from the cache. */
 function ownKeys({ headDim }: AttentionShape, { words, lanes }: Places, block: string): string {
   const load = (i: number) => `key_${i} = key_unit(at + p + ${i * lanes}u);`;
   return `if (inside) {
@@ -255,21 +255,21 @@ function ownKeys({ headDim }: AttentionShape, { words, lanes }: Places, block: s
     }`;
 }
 
-/** Statements that load the lane's words of its position's key from `stage`. */
+/** Returns WGSL that loads the lane's words of a key from `stage`. */
 function stagedKeys({ headDim }: AttentionShape, { words, lanes }: Places): string {
   const load = (i: number) =>
     `let at = 2u * (mine * WORDS + p + ${i * lanes}u); key_${i} = vec4<u32>(stage[at], stage[at + 1u]);`;
   return list(words, (i) => ifWord(headDim, lanes, i, load(i))).join("\n    ");
 }
 
-/** Statement for word i of a lane, if the lane has it. */
+/** Returns a WGSL statement for word i of a lane, guarded if the lane may not have the word. */
 function ifWord(headDim: number, lanes: number, i: number, statement: string): string {
   return `${headDim / 8 % lanes === 0 ? "" : `if (p + ${i * lanes}u < WORDS) `}{ ${statement} }`;
 }
 
 /**
- * Statements that put the round's keys or values into `stage` as halves, with zeros where the row sees no
- * position.
+ * Returns WGSL that copies the round's keys or values to `stage` as f16, with zeros for positions that the row does not
+ * see.
  */
 function stageUnits(
   shape: AttentionShape,
@@ -298,7 +298,7 @@ function stageUnits(
   }).join("\n    ");
 }
 
-/** Statements that add a head's weighted values and weights, chunk by chunk. */
+/** Returns WGSL that adds a head's weighted values and weights, chunk by chunk. */
 function addValues(n: number): string {
   return `if (used_${n}) {
       for (var k = 0u; k < CHUNKS; k++) {

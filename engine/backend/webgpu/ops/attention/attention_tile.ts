@@ -29,9 +29,9 @@ import {
 import { putUnit, unitsOf } from "../kv_cache.ts";
 
 const LANES = 256;
-/** Queries per lane where heads are wide, so that each loaded word serves both. */
+/** Number of queries per lane for wide heads, so that each loaded word serves both. */
 const TWICE = 2;
-/** Positions whose scores a lane has in registers at once. */
+/** Number of positions whose scores a lane keeps in registers at once. */
 const AT_ONCE = 8;
 
 function queriesOf(shape: HeadCounts): { queries: number; each: number } {
@@ -40,16 +40,15 @@ function queriesOf(shape: HeadCounts): { queries: number; each: number } {
   return { queries: LANES / lanes * each, each };
 }
 
-/** Returns the rows of a tile. */
+/** Returns the number of rows in an attention tile. */
 export function tileRows(shape: HeadCounts): number {
   const { queries } = queriesOf(shape);
   return Math.floor(queries / headsTogether(shape, queries).together);
 }
 
 /**
- * Returns the kernel for tiles. Its list holds (first row, rows); rows of a tile follow each other in one
- * sequence. With `shared`, each part of a context has a workgroup of its own, which stores only its part's
- * result. Workgroups of one key head are neighbours.
+ * Returns the attention kernel for tiles: consecutive rows of one sequence, listed as (first row, rows). With `shared`,
+ * a workgroup computes one part of a context and stores only the part's result.
  */
 export function tileKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
   const { kvHeads, headDim } = shape;
@@ -120,7 +119,7 @@ fn attention_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
 }
 
 /**
- * Statements that load the lane's query r, with zeros in words beyond the head, and set what its row sees.
+ * Returns WGSL that loads the lane's query r, with zeros beyond the head, and determines the positions its row sees.
  */
 function query(shape: AttentionShape, r: number, of: {
   readonly together: number;
@@ -145,10 +144,7 @@ function query(shape: AttentionShape, r: number, of: {
   ${list(words, (i) => `${load(i, 0)} ${load(i, 1)}`).join("\n  ")}`;
 }
 
-/**
- * Statements that go through a part chunk by chunk. Keys are in flight while values are used, and the other
- * way round.
- */
+/** Returns WGSL that processes a context part chunk by chunk. Keys load while values are used, and vice versa. */
 function chunks(shape: AttentionShape, parts: ContextParts, each: number): string {
   const staged = CHUNK * unitsOf(shape);
   const loads = Math.ceil(staged / LANES);
@@ -194,7 +190,7 @@ function chunks(shape: AttentionShape, parts: ContextParts, each: number): strin
   }`;
 }
 
-/** Statements for the scores of a chunk. Lanes of a query add their shares one after the other. */
+/** Returns WGSL for the scores of a chunk. The lanes of a query add their partial sums one after the other. */
 function scores(shape: AttentionShape, each: number): string {
   const lanes = scoreLanes(shape);
   const words = laneWords(shape);
@@ -232,7 +228,7 @@ function scores(shape: AttentionShape, each: number): string {
     }`;
 }
 
-/** Statements for the scores of the positions that the query's row sees, and the largest so far. */
+/** Returns WGSL for the scores of the positions that the query's row sees, and the largest score so far. */
 function softmax(r: number): string {
   const quads = list(CHUNK / 4, (k) => k);
   return `${
@@ -248,7 +244,7 @@ function softmax(r: number): string {
     top_${r} = largest_${r};`;
 }
 
-/** Statements for the query's weights; each lane computes some quads of them. */
+/** Returns WGSL for the query's softmax weights. Each lane computes some of them. */
 function weigh(shape: AttentionShape, r: number): string {
   const lanes = scoreLanes(shape);
   return list(CHUNK / 4, (k) => {
@@ -258,7 +254,7 @@ function weigh(shape: AttentionShape, r: number): string {
   }).join("\n    ");
 }
 
-/** Statements that add weighted values and weights. */
+/** Returns WGSL that adds weighted values and weights. */
 function addValues(shape: AttentionShape, each: number): string {
   const words = laneWords(shape);
   const position = (j: number) =>

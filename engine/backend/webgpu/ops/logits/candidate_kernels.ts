@@ -4,22 +4,25 @@ import type { Kernel } from "../../kernels/types.ts";
 import { bestOf, ROW } from "../shape.ts";
 import { ADJUST_WORDS, DRAW, HEAD_WORDS, wantHead } from "./wants.ts";
 
-/** Logits per workgroup of the first pass. */
+/** Number of logits per workgroup in the first pass of the candidate search. */
 const PART = 2048;
 const LANES = 256;
 
 /**
- * Bytes of a part's result: largest logit, sum of exponentials, token of the largest, sum of distances from
- * the largest; then score and token of the race's winner, and sum of the squares of those distances.
+ * Bytes of a vocabulary part's result: largest logit, sum of exponentials, token of the largest, sum of distances from
+ * the largest. Then score and token of the race's winner, and the sum of squared distances.
  */
 export const PART_BYTES = 32;
 
-/** Returns the number of vocabulary parts with a result each. */
+/** Returns the number of parts of the vocabulary. Each part has one result. */
 export function partsOf(vocabulary: number): number {
   return Math.ceil(vocabulary / PART);
 }
 
-/** Finds, for each part of each row, the largest logit, its token, and sums. Copies the probed logits. */
+/**
+ * Returns the kernel that finds the largest logit, its token, and sums, for each part of each row. It also copies the
+ * probed logits.
+ */
 export function partsKernel(): Kernel {
   const code = `
 ${wantHead()}
@@ -69,8 +72,8 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
 }
 
 /**
- * Finds, for each part of each row that draws from the whole vocabulary, the token with the best score, and
- * the score.
+ * Returns the kernel that finds the token with the best random score in each part of rows that draw from the whole
+ * vocabulary.
  */
 export function racesKernel(): Kernel {
   const code = `
@@ -109,8 +112,8 @@ fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
 }
 
 /**
- * Applies penalties and bias to the listed tokens, then the mask. Stores these tokens' raw logits in the
- * answer.
+ * Returns the kernel that applies penalties and bias to the listed tokens, then the mask. It stores these tokens' raw
+ * logits in the answer.
  */
 export function adjustKernel(): Kernel {
   const code = `
@@ -140,7 +143,7 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   return kernelOf("adjust", code, (_n, m) => [m, 1, 1]);
 }
 
-/** What the search for candidates declares. */
+/** WGSL declarations for the search of candidates. */
 const SEARCH = `/* sums of exponentials, of distances from the largest logit, and of their squares */
 var<workgroup> work: array<vec3<f32>, ${LANES}>;
 var<workgroup> counts: array<atomic<u32>, 256>;
@@ -168,7 +171,10 @@ fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
   return vec2(key, (0xffffffu - token) >> ((7u - digits) * 8u));
 }`;
 
-/** Statements: log-sum-exp and standard deviation of a row from its parts; `top` and `best`, its best logit and token. */
+/**
+ * WGSL that computes a row's log-sum-exp and standard deviation from its parts, and its best logit (`top`) and token
+ * (`best`).
+ */
 const MERGE_PARTS = `let first_part = 2u * group.x * op.parts;
   var top = -3.4e38;
   var best = op.vocabulary;
@@ -198,7 +204,7 @@ const MERGE_PARTS = `let first_part = 2u * group.x * op.parts;
     answers[want.answer + 2u] = bitcast<u32>(sqrt(variance));
   }`;
 
-/** Statements that find the digits of the k-th best. */
+/** WGSL that finds the digits of the k-th best logit. */
 const FIND_DIGITS = `keys[lane] = 0u;
   tokens[lane] = 0xffffffu;
   if (lane == 0u) { high = 0u; low = 0u; missing = want.k; chosen = want.k; settled = 0u; atomicStore(&found, 0u); }
@@ -236,7 +242,7 @@ const FIND_DIGITS = `keys[lane] = 0u;
     workgroupBarrier();
   }`;
 
-/** Statements that collect the logits that are at least the k-th best. */
+/** WGSL that collects the logits that are at least the k-th best. */
 const COLLECT = `let known = vec2(high, low);
   if (chosen > 0u) {
     for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
@@ -250,7 +256,7 @@ const COLLECT = `let known = vec2(high, low);
   }
   workgroupBarrier();`;
 
-/** Statements that sort what was collected. */
+/** WGSL that sorts the collected logits. */
 const SORT = `/* bitonic sort, best first */
   for (var size = 2u; size <= ${MAX_CANDIDATES}u; size <<= 1u) {
     for (var reach = size / 2u; reach > 0u; reach >>= 1u) {
@@ -271,9 +277,10 @@ const SORT = `/* bitonic sort, best first */
   }`;
 
 /**
- * Finds the k best logits of a row, best first, the lower token first among equals, and log(sum(exp(raw))).
+ * Returns the kernel that finds the k best logits of a row, best first, the lower token first among equals, and
+ * log(sum(exp(raw))).
  *
- * More than one are found digit by digit: count the logits by their next eight bits, and take the digit of
+ * The kernel finds several candidates digit by digit: count the logits by their next eight bits, and take the digit of
  * the k-th best. There are four digits of the logit, then three of the token. NaN and masked logits are never
  * chosen.
  */

@@ -14,8 +14,8 @@ interface CandidatesOp extends LoweredOp {
 }
 
 /**
- * `candidateDispatches` creates its dispatches, because the buffers of requests and answers grow with the steps'
- * requests.
+ * The candidates op has no fixed dispatches: `candidateDispatches` creates them, because request and answer buffers
+ * grow.
  */
 export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
@@ -23,7 +23,7 @@ export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
     if (op.scale !== 1 || op.softcap !== 0) throw cannotRun("its logits are scaled or capped");
     to.push<CandidatesOp>({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
-  // Parts of the vocabulary, candidates, races, and the draw.
+  // The dispatches: parts of the vocabulary, candidates, races, and the draw.
   count: 4,
 };
 
@@ -34,8 +34,8 @@ export interface AnswerBuffers {
 }
 
 /**
- * In dispatch order. `adjust` is for rows with penalties, bias or a mask, `races` for draws from all tokens,
- * `draw` for any draw.
+ * Dispatches in order. `adjust` serves rows with penalties, bias or a mask, `races` draws from all tokens, `draw` any
+ * draw.
  */
 export interface CandidateDispatches {
   readonly parts: Dispatch;
@@ -45,7 +45,7 @@ export interface CandidateDispatches {
   readonly draw: Dispatch;
 }
 
-/** Returns the dispatches that answer a step. */
+/** Returns the dispatches that compute a step's candidates. */
 export async function candidateDispatches(
   w: DispatchWriter,
   { wants, answers }: AnswerBuffers,

@@ -7,9 +7,9 @@ import { DRAW, HEAD_WORDS, MASS_OF_ALL, wantHead, WHOLE } from "./wants.ts";
 const LANES = MAX_CANDIDATES;
 
 /**
- * Draws each row's token: from the whole vocabulary by the parts' best scores, or from the candidates that
- * top-k, top-p and min-p leave. The token is appended to the answer and becomes the row of the next step. The drawn
- * token does not depend on how many candidates are wanted.
+ * Returns the kernel that draws each row's token: from the whole vocabulary by the parts' best scores, or from the
+ * candidates within top-k, top-p and min-p. The token is appended to the answer and becomes the row of the next step.
+ * The drawn token does not depend on the number of requested candidates.
  */
 export function drawKernel(): Kernel {
   const code = `

@@ -1,9 +1,9 @@
 /** Layout of a row's logits request: `step_data.ts` writes it and kernels read it. */
 import type { Draw } from "../../../backend.ts";
 
-/** Words of a row's request. The lists follow behind all rows. */
+/** Words of a row's logits request. Lists of tokens follow after all rows. */
 export const WANT_WORDS = 8;
-/** Words of an adjusted token: token, penalty (1 for none), and what is subtracted and added, as f32. */
+/** Words of an adjusted token: its id, its penalty (1 for none), and the subtracted and added values, as f32. */
 export const ADJUST_WORDS = 4;
 
 const WANT = `
@@ -18,7 +18,7 @@ fn want_of(row: u32) -> Want {
 }`;
 
 /**
- * Returns the beginning of each shader that reads wants: the op, the logits (read-only or not), and the
+ * Returns the beginning of each shader that reads logits requests: the op, the logits (read-only or not), and the
  * words.
  */
 export function wantHead(logits: "read" | "read_write" = "read"): string {
@@ -31,10 +31,7 @@ export function wantHead(logits: "read" | "read_write" = "read"): string {
 /** Words at the head of an answer: count, log-sum-exp and standard deviation as f32. */
 export const HEAD_WORDS = 3;
 
-/**
- * Words of a draw: flags, temperature, top-p, min-p, key, top-k, number of tokens that end the sequence.
- * These tokens follow.
- */
+/** Words of a draw: flags, temperature, top-p, min-p, key, top-k, number of end tokens. The end tokens follow. */
 export const DRAW_WORDS = 8;
 /** Words of a drawn token at the end of the row's answer: the token, and its logit as f32. */
 export const DRAWN_WORDS = 2;
@@ -46,9 +43,9 @@ export function drawFlags({ whole, massOfAll }: Draw): number {
 }
 
 /**
- * A race draws a token: exponential times E have the rate of each token's probability p, and the first is a
- * token's with probability p. In logarithms, the largest logit / temperature - log(E) wins (the Gumbel-max
- * trick). E is a hash of key, position and token, so it does not depend on what else a step computes.
+ * WGSL that draws a token by a race (the Gumbel-max trick): the token with the largest logit / temperature - log(E)
+ * wins, where E is exponentially distributed noise. E is a hash of key, position and token, so it does not depend on
+ * what else a step computes.
  */
 export const DRAW = `
 const DRAW_WHOLE = ${WHOLE}u;
