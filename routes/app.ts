@@ -31,32 +31,32 @@ import { OLLAMA_ERRORS } from "./ollama/errors.ts";
 import { errorResponse } from "./core/error_response.ts";
 
 export interface AppOptions extends ParameterOptions {
-  /** With any keys, every route needs one of them. */
+  /** API keys. If there are any, every route needs one. */
   readonly apiKeys?: readonly string[] | KeyRing;
   /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
   readonly allowedHosts?: readonly string[] | "any";
   /** Origins, such as `https://app.example`, whose pages may use the API from a browser. Default none. */
   readonly corsOrigins?: readonly string[];
-  /** `/health` needs no key. */
+  /** Whether `/health` needs no key. */
   readonly openHealth?: boolean;
-  /** Prefix of every path, such as `/llm`; see PATH_PREFIX. */
+  /** Prefix of every path, such as `/llm` (PATH_PREFIX). */
   readonly pathPrefix?: string;
   readonly limits?: Partial<ConnectionLimits>;
-  /** Receives every unexpected failure; clients see no details of it. */
+  /** Receives every unexpected failure. Clients see no details of it. */
   readonly onError?: (error: unknown) => void;
-  /** Set its `draining` to refuse new work. */
+  /** State of the server: setting its `draining` makes the app refuse new work. */
   readonly lifecycle?: Lifecycle;
-  /** Returns the number of open connections; without it 0 is reported. */
+  /** Returns the number of open connections; by default 0. */
   readonly connections?: () => number;
-  /** By default the metrics of this app alone. */
+  /** Metrics to update; by default those of this app alone. */
   readonly metrics?: Metrics;
   /** Receives a log entry for every answered request. */
   readonly log?: (entry: LogEntry) => void;
-  /** Stores files and batches; without it their routes do not exist. */
+  /** Stores files and batches. Without it, their routes do not exist. */
   readonly batches?: BatchService;
-  /** Stores the answers of /v1/responses; by default with the batches or, without them, in memory. */
+  /** Stores the answers of /v1/responses; by default with the batches, or in memory without them. */
   readonly responses?: ResponseStore;
-  /** Downloads models for requests; without it `/api/pull` refuses them. */
+  /** Downloads models for requests. Without it, `/api/pull` refuses them. */
   readonly pulls?: ModelPulls;
 }
 
@@ -131,25 +131,25 @@ function guard(
     const { method, path } = c.req;
     const changes = READS.has(method) ? loading.has(path) : method !== "OPTIONS";
     if (changes) checkSite(c.req.raw.headers, host, { allowedHosts, corsOrigins });
-    // The page uses relative paths, so it must be opened with a trailing slash.
+    // The page uses relative paths, so its address must end with a slash.
     if (pathPrefix !== undefined && new URL(c.req.url).pathname === pathPrefix) {
       return c.redirect(`${pathPrefix}/`, 308);
     }
     await next();
   });
   if (corsOrigins.length > 0) app.use(allowOrigins(corsOrigins));
-  // Before the key check, because the page itself asks for the key.
+  // The page is mounted before the key check, because it asks for the key itself.
   mountPage(app);
   app.use(API_HEADERS);
   app.use(keyGuard(ring, (c) => options.openHealth === true && c.req.path === "/health"));
 }
 
-/** Ollama's clients read an error's text, also of a path that is not served. */
+/** Error format of Ollama's paths, including unknown ones: Ollama's clients read an error's text. */
 const OLLAMA_PATHS = { pattern: "/api/*", errors: OLLAMA_ERRORS };
 
 const READS = new Set(["GET", "HEAD"]);
 
-/** Browsers must not guess an answer's type, and must not embed it in a page. */
+/** Headers of API answers: browsers must not guess an answer's type, and must not embed it in a page. */
 const API_HEADERS = secureHeaders({
   contentSecurityPolicy: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] },
   crossOriginResourcePolicy: false,
@@ -162,12 +162,12 @@ const API_HEADERS = secureHeaders({
   originAgentCluster: false,
 });
 
-/** Returns the path as the client wrote it, with the prefix, for messages. */
+/** Returns the path with its prefix, as the client wrote it, for messages. */
 function askedPath(c: Context<Env>): string {
   return JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
 }
 
-/** Answers OPTIONS with the path's methods, and refuses other methods that the path does not have. */
+/** Answers OPTIONS with the path's methods, and refuses methods that the path does not support. */
 function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
   const allow = [...methods, "OPTIONS"].join(", ");
   if (c.req.method === "OPTIONS") return c.body(null, 204, { allow });

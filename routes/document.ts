@@ -14,12 +14,12 @@ const DESCRIPTION =
 
 export interface DocumentOptions {
   readonly withKeys: boolean;
-  /** `/health` needs no key even if others do. */
+  /** Whether `/health` needs no key if other paths do. */
   readonly openHealth?: boolean;
   readonly pathPrefix?: string;
 }
 
-/** Serves the OpenAPI document: the endpoints' schemas plus facts that only the models know. */
+/** Serves the OpenAPI document: the endpoints' schemas, with facts that only the models know. */
 export function document(
   app: OpenAPIHono<Env>,
   models: Models,
@@ -37,7 +37,7 @@ export function document(
     ...(pathPrefix === undefined ? {} : { servers: [{ url: pathPrefix }] }),
     ...(withKeys ? { security: EITHER_HEADER } : {}),
   };
-  // Cached: generating it blocks all other requests for a tenth of a second.
+  // The document is cached: generating it blocks all other requests for a tenth of a second.
   let made: { readonly facts: string; readonly text: string } | undefined;
   app.get("/doc", (c) => {
     const facts = factsOf(models);
@@ -57,7 +57,7 @@ export function document(
           operation.security = [];
           continue;
         }
-        // A wrong key is refused in the same error format as other refusals there.
+        // A wrong key is refused in the error format of the path's other refusals.
         responses![401] = { ...responses![400], description: "Missing or wrong API key" };
         if (operationId === "getMetrics") continue;
         const refusal = responses![403] as { description: string };
@@ -76,8 +76,7 @@ interface Facts {
 }
 
 /**
- * Returns the facts that only the models know. Token ids are bounded only if there is one model, because it stays the
- * same.
+ * Returns the models' facts for the document. Token ids are bounded only for a single model, because it stays the same.
  */
 function factsOf(models: Models): Facts {
   const offered = models.list();
@@ -114,7 +113,7 @@ function tokenSchemas(engine: Engine | undefined): Record<string, SchemaObject> 
   };
 }
 
-/** Makes the model a required field. Used when there are several models. */
+/** Makes the model a required field; for a server with several models. */
 function requireModel(document: Document): void {
   for (const schema of Object.values(document.components?.schemas ?? {})) {
     if (!("properties" in schema)) continue;

@@ -50,5 +50,5 @@ export const ENDPOINTS: readonly Endpoint[] = [
   metrics,
 ];
 
-/** Endpoints that are served only with storage for files and batches. */
+/** Endpoints that need storage for files and batches. */
 export const BATCH_ENDPOINTS: readonly Endpoint[] = [...files, ...batches, ...messageBatches];

@@ -9,7 +9,7 @@ export interface ExecuteRequest extends BeginOptions {
   readonly url: string;
   readonly body: unknown;
   readonly signal?: AbortSignal;
-  /** Receives every unexpected failure; the result has no details of it. */
+  /** Receives every unexpected failure. The result has no details of it. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -24,7 +24,7 @@ interface Refusal {
   readonly code: string;
   readonly message: string;
   readonly param: string | null;
-  /** Line number in the file. */
+  /** Line number of the request in the batch file. */
   readonly line: number;
 }
 

@@ -6,7 +6,10 @@ import { shipped } from "../package.ts";
 import { SAMPLING_FIELDS } from "./page_fields.ts";
 import { LIBRARY_FILES } from "./page_libraries.ts";
 
-/** The files of this folder are served unchanged, except sampling.js: plain HTML, CSS and JavaScript without a build step. */
+/**
+ * Folder of the page's files: HTML, CSS and JavaScript without a build step. They are served unchanged, except
+ * sampling.js.
+ */
 const FOLDER = shipped("routes/page/");
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -16,10 +19,10 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
-/** The module that browsers get as sampling.js. */
+/** Text of sampling.js, which lists the sampling settings for the page. */
 const SAMPLING_MODULE = `export const SAMPLING_FIELDS = ${JSON.stringify(SAMPLING_FIELDS)};\n`;
 
-/** The page connects only to this server, runs only its own scripts, and cannot be embedded. */
+/** Headers of the page: it connects only to this server, runs only its own scripts, and cannot be embedded. */
 const headers = secureHeaders({
   contentSecurityPolicy: {
     defaultSrc: ["'none'"],
@@ -32,17 +35,17 @@ const headers = secureHeaders({
     formAction: ["'none'"],
     frameAncestors: ["'none'"],
     requireTrustedTypesFor: ["'script'"],
-    // The page's Trusted Types policy of this name creates only one script address: that of its worker.
+    // The page's Trusted Types policy allows only one script address: that of its worker.
     trustedTypes: ["compy"],
   },
   xFrameOptions: "DENY",
-  // The proxy that has the certificate decides whether names are served over TLS only.
+  // The proxy that has the certificate decides whether to require TLS.
   strictTransportSecurity: false,
 });
 
 /**
- * Serves the page at `/`, and its files and libraries under `/page/`. They contain nothing secret and need no key; the API
- * requests of the page do. These paths are not in the OpenAPI document. Throws if the folder is missing.
+ * Serves the page at `/`, and its files and libraries under `/page/`. They contain no secrets and need no key, but the
+ * page's API requests do. These paths are not in the OpenAPI document. Throws if the folder is missing.
  */
 export function mountPage<E extends HonoEnv, S extends Schema, P extends string>(app: Hono<E, S, P>): void {
   const readers: Record<string, () => Promise<string | Uint8Array<ArrayBuffer>>> = { ...LIBRARY_FILES };
@@ -60,7 +63,7 @@ export function mountPage<E extends HonoEnv, S extends Schema, P extends string>
         content = undefined; // a temporary failure, such as too many open files
         throw error;
       });
-      // Browsers revalidate each time and get a 304: a newer server has a newer page.
+      // Browsers revalidate each time and get a 304, because a newer server has a newer page.
       return c.body(await content, 200, { "content-type": type, "cache-control": "no-cache" });
     });
   }

@@ -3,19 +3,19 @@
  * fonts (a third of KaTeX's size); Speed Highlight gives tokens, not HTML, and is a fifteenth of highlight.js.
  */
 
-/** Code as text: the server passes it on and does not run it. */
+/** A module that exports code as text: the server sends it and does not run it. */
 type Text = Promise<{ readonly default: string }>;
 
-/** Temml's script makes a global variable; a worker needs a module. */
+/** Returns Temml's script as a module: it sets a global variable, but a worker needs a module. */
 const temml = async () =>
   `${(await import("temml/dist/temml.min.js", { with: { type: "text" } })).default}\nexport default temml;\n`;
 
-/** The styles without their font, which a module cannot import. The font has script letters and primes. */
+/** Returns Temml's styles without their font (script letters and primes), which a module cannot import. */
 const temmlStyles = async () =>
   (await import("temml/dist/Temml-Local.css", { with: { type: "text" } })).default
     .replace(/@font-face\s*\{[^}]*\}/, "");
 
-/** A bundler finds only literal import paths, so each grammar of code_tokens.js has its own line. */
+/** Grammars of code_tokens.js by language. A bundler finds only literal import paths, so each has its own line. */
 const HIGHLIGHT: Readonly<Record<string, () => Text>> = {
   tokenize: () => import("@speed-highlight/core/tokenize", { with: { type: "text" } }),
   asm: () => import("@speed-highlight/core/languages/asm.js", { with: { type: "text" } }),
@@ -48,7 +48,7 @@ const HIGHLIGHT: Readonly<Record<string, () => Text>> = {
   yaml: () => import("@speed-highlight/core/languages/yaml.js", { with: { type: "text" } }),
 };
 
-/** How to read each file, by its path below `/page/`. */
+/** Readers of the libraries' files, by path below `/page/`. */
 export const LIBRARY_FILES: Readonly<Record<string, () => Promise<string>>> = {
   "temml.js": temml,
   "temml.css": temmlStyles,

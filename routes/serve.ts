@@ -11,21 +11,21 @@ export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connection
 
 /** Options for the address of an app and for its shutdown. */
 export interface ListenOptions {
-  /** Default 127.0.0.1. An address that other machines can reach requires a key. */
+  /** Address to listen at. Default 127.0.0.1. Addresses that other machines can reach require a key. */
   readonly host?: string;
-  /** Default 0: any free port. */
+  /** Port to listen at. Default 0: any free port. */
   readonly port?: number;
-  /** Path of a Unix socket to listen at instead; only this user may use it. */
+  /** Path of a Unix socket to listen at instead of a port; only this user may use it. */
   readonly unix?: string;
   /** Maximum open connections; default: the result of affordableConnections(). */
   readonly maxConnections?: number;
-  /** How long, in milliseconds, running requests may continue after a stop; default 10,000. */
+  /** Milliseconds for which running requests may continue after a stop; default 10,000. */
   readonly drainMs?: number;
-  /** Stop on SIGTERM and SIGINT; a second signal cancels running requests. Default true. */
+  /** Whether to stop on SIGTERM and SIGINT; a second signal cancels running requests. Default true. */
   readonly signals?: boolean;
 }
 
-/** An app that is about to listen, and the options that it was built from. */
+/** An app that is about to listen, and the options with which it was built. */
 export interface ListeningApp extends Pick<AppOptions, "apiKeys" | "limits" | "onError" | "batches"> {
   readonly app: ReturnType<typeof createApp>;
   readonly models: Models;
@@ -33,15 +33,12 @@ export interface ListeningApp extends Pick<AppOptions, "apiKeys" | "limits" | "o
 }
 
 export interface HttpServer {
-  /** Empty and 0 for a Unix socket. */
+  /** Host name of the server, and its port; "" and 0 for a Unix socket. */
   readonly hostname: string;
   readonly port: number;
   /** Number of open connections. */
   readonly connections: number;
-  /**
-   * Resolves when the server has stopped. When the server has stopped, the models answer no more requests but are
-   * still open.
-   */
+  /** Resolves when the server has stopped. The models are then still open, but answer no more requests. */
   readonly finished: Promise<void>;
   /**
    * Stops the server: takes no new work, lets running requests end within `drainMs`, then cancels them. Repeated calls
@@ -50,14 +47,14 @@ export interface HttpServer {
   shutdown(drainMs?: number): Promise<void>;
 }
 
-/** How long, in milliseconds, cancelled requests have to send their last events. */
+/** Milliseconds in which cancelled requests can send their last events. */
 const GOODBYE_MS = 1000;
 /**
- * One Ctrl-C can reach the process twice, from the terminal and through the task runner, within a millisecond on an
- * idle machine. No person presses twice that fast.
+ * Milliseconds within which two signals count as one Ctrl-C, which may arrive from the terminal and from the task
+ * runner.
  */
 const SAME_PRESS_MS = 50;
-/** File descriptors reserved for uploads, downloads, batches, their database and the model's file. */
+/** Number of file descriptors reserved for uploads, downloads, batches, their database and the model's file. */
 const RESERVED_DESCRIPTORS = 64;
 const MIN_CONNECTIONS = 16;
 export const DEFAULT_CONNECTIONS = 1024;
@@ -68,7 +65,7 @@ export function serveHttp(served: Models | Engine, options: ServeOptions = {}): 
   const { host = "127.0.0.1", unix } = options;
   const apiKeys = ringOf(options.apiKeys);
   const lifecycle = { draining: false };
-  // Web pages cannot reach a Unix socket, whatever Host header they send.
+  // Web pages cannot reach a Unix socket with any Host header.
   const allowedHosts = options.allowedHosts ?? (unix === undefined && isLoopback(host) ? [] : "any");
   const models = modelsOf(served);
   const connections = () => http.connections;

@@ -64,7 +64,7 @@ export const byteTokenizer: Tokenizer = {
 };
 
 export interface FakeEngineOptions {
-  /** Default 1024. */
+  /** Maximum tokens of prompt and answer; default 1024. */
   contextLength?: number;
   /** The model's own context; default unknown. */
   trainedContext?: number;
@@ -78,7 +78,7 @@ export interface FakeEngineOptions {
   chunk?: number;
   /** Returns the answer; control tokens in its text become tokens. Default "Hello, wörld 🙂!". */
   reply?: (prompt: string, request: GenerateRequest) => string;
-  /** Thrown when the answer begins. */
+  /** Error to throw when the answer begins. */
   failure?: Error;
   /** Infill tokens of the vocabulary; default none. */
   infill?: InfillTokens;
@@ -275,7 +275,7 @@ export class FakeEngine implements Engine {
     const answer = byteTokenizer.encode(reply(byteTokenizer.decode(prompt), request), { parseSpecial: true });
     const most = Math.min(request.maxTokens ?? contextLength, contextLength - prompt.length);
     const decoder = byteTokenizer.streamDecoder();
-    let text = ""; // decoded so far
+    let text = ""; // the text decoded so far
     let sent = 0;
     const take = (end: number) => text.slice(sent, sent = Math.max(end, sent));
     const finish = (
@@ -416,7 +416,7 @@ function firstStop(text: string, stop: readonly string[]): { word: string; place
   return found.sort((a, b) => a.place - b.place)[0];
 }
 
-/** Returns how many characters at the end of `text` may begin a stop text. */
+/** Returns the number of characters at the end of `text` that may begin a stop text. */
 function longestPrefix(text: string, stop: readonly string[]): number {
   const lengths = stop.flatMap((word) =>
     Array.from({ length: word.length }, (_, i) => i).filter((i) => text.endsWith(word.slice(0, i)))

@@ -8,7 +8,7 @@ export function json(fields: Record<string, string>): string {
   return `{${Object.entries(fields).map(([name, value]) => `"${name}":${value}`).join(",")}}`;
 }
 
-// Values as JSON text, because JSON.stringify cannot write 1e999.
+// JSON texts of values that are not numbers; as texts, because JSON.stringify cannot write 1e999.
 export const notNumbers = ['"1"', '"NaN"', '""', "true", "[]", "[1]", "{}", '{"a":1}', "1e999", "-1e999"];
 export const notBooleans = ['"true"', '""', "0", "1", "[]", "{}", "[true]"];
 export const notTexts = ["1", "true", "[]", "{}", '[""]'];
@@ -75,7 +75,7 @@ export async function refused(
   );
   assert(response.headers.get("x-request-id"), what);
   const body = JSON.parse(text);
-  // Ollama's format has the message as a text, and the rest beside it.
+  // Ollama's errors have the message as text, and the other fields beside it.
   const error = typeof body.error === "string" ? { type: null, ...body, message: body.error } : body.error;
   for (const key of ["message", "type", "param", "code"]) assert(key in error, `${what}: ${key} is missing`);
   assert(error.message.length > 0 && error.message.length < 1000, `${what}: ${error.message.slice(0, 2000)}`);
@@ -98,8 +98,8 @@ export function send(
 }
 
 /**
- * Sends bodies with one wrong field, by path and field. Each answer must be a 4xx that names the field. Returns the
- * number of requests.
+ * Sends bodies with one wrong field, by path and field. Each answer must be a 4xx that names the wrong field. Returns
+ * the number of requests.
  */
 export async function refuseFields(
   server: TestServer,

@@ -11,7 +11,7 @@ export interface BatchServer {
   readonly client: OpenAI;
   readonly engine: FakeEngine;
   readonly service: BatchService;
-  /** Reports that an operator would have received. */
+  /** Reports for the operator. */
   readonly reports: unknown[];
 }
 

@@ -7,8 +7,8 @@ export interface ChannelForm extends ChatForm {
 }
 
 /**
- * Reads plain text, or channels: START `think` LF text, START `call NAME` LF arguments, START `text` LF text. The
- * prompt comes from `encode`: tool names come first, and a continued message has no end, so that tests can see both.
+ * Reads plain text, or channels: START `think` LF text, START `call NAME` LF arguments, START `text` LF text. `encode`
+ * makes the prompt: tool names come first, and a continued message has no end mark.
  */
 export function channelForm(
   start: number,
@@ -38,7 +38,7 @@ export function channelForm(
 
 class ChannelReader implements ChatReader {
   #channel = "text";
-  /** The channel name that is being read. */
+  /** Name of the channel that is being read. */
   #name: string | undefined;
   #calls = 0;
 

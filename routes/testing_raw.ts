@@ -40,7 +40,7 @@ export class RawClient {
         this.answer += decoder.decode(buffer.subarray(0, n), { stream: true });
       }
     } catch {
-      // Reset.
+      // The connection was reset.
     }
     this.closedAt = performance.now();
     this.close();

@@ -4,7 +4,7 @@ import { FakeEngine, type FakeEngineOptions } from "./testing.ts";
 
 export interface TestServer {
   readonly engine: FakeEngine;
-  /** `http://127.0.0.1:PORT`. */
+  /** Address of the test server: `http://127.0.0.1:PORT`. */
   readonly base: string;
   readonly client: OpenAI;
   readonly errors: unknown[];

@@ -8,13 +8,13 @@ export interface Account {
   failed(code: string): void;
   /** Starts to count one answer. Several answers to one prompt must pass the same prompt array. */
   watch(model: string, request: Pick<GenerateRequest, "prompt">): AnswerWatch;
-  /** Counts tokens of texts that are read without an answer. Call the returned function if the engine refuses them. */
+  /** Counts prompt tokens of a request without an answer. Call the returned function if the engine refuses it. */
   read(model: string, tokens: number): () => void;
 }
 
-/** Counts one answer. Its calls must be fast, because they happen at every token. */
+/** Counts one answer. Its methods must be fast, because they are called at every token. */
 export interface AnswerWatch {
   event(event: TokenEvent): void;
-  /** The engine refused the request: nothing has run. */
+  /** Records that the engine refused the request, so that nothing has run. */
   refused(): void;
 }

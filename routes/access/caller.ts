@@ -2,16 +2,15 @@ import { ApiError } from "../core/errors.ts";
 
 /** Limits of an API key; a missing limit means unlimited. */
 export interface KeyLimits {
-  /** Requests for answers that may run or wait at the same time. */
+  /** Maximum requests for answers that run or wait at the same time. */
   readonly requestsAtOnce?: number;
-  /** Prompt and answer tokens together. */
+  /** Maximum prompt and answer tokens per minute together. */
   readonly tokensPerMinute?: number;
 }
 
 /**
- * Tokens that a millisecond of work outside the model costs a key. Tokenizing a text of 100,000 tokens takes about 50
- * ms and so costs 500 tokens more. A key with 100,000 tokens a minute can use a sixth of the time that all requests
- * share.
+ * Tokens that a millisecond of work outside the model costs a key. Tokenizing 100,000 tokens takes about 50 ms and
+ * costs 500 further tokens. A key with 100,000 tokens a minute can use a sixth of this shared time.
  */
 const TOKENS_PER_MS = 10;
 
@@ -19,15 +18,15 @@ const TOKENS_PER_MS = 10;
 export interface Caller {
   /** Name of the API key, for the log; undefined on a server without keys. */
   readonly name: string | undefined;
-  /** Owner of the files and batches that the request can see. Stable across restarts. */
+  /** Owner of the files and batches that the request can see; stable across restarts. */
   readonly owner: string;
-  /** Requests with different salts share no cached prompts. Stable across restarts. */
+  /** Salt of the prompt cache: requests with different salts share no cached prompts. Stable across restarts. */
   readonly cacheSalt: string | undefined;
-  /** Share of the engine relative to other callers'. */
+  /** The caller's share of the engine relative to other callers'. */
   readonly weight: number;
-  /** The only path that the key may use; undefined when it may use all. */
+  /** The only path that the key may use; undefined: all paths. */
   readonly onlyPath: string | undefined;
-  /** Whether the key may download models, where the server allows that. */
+  /** Whether the key may download models, if the server allows downloads. */
   readonly mayPull: boolean;
   readonly allowance: Allowance;
 }
@@ -39,7 +38,7 @@ export interface Caller {
 export class Allowance {
   #limits: KeyLimits = {};
   #running = 0;
-  /** Tokens left; undefined without a limit. */
+  /** Remaining tokens of the key; undefined without a limit. */
   #tokens: number | undefined;
   #at = 0;
 
@@ -91,7 +90,7 @@ export class Allowance {
     this.take(ms * TOKENS_PER_MS);
   }
 
-  /** Uses up tokens of a prompt or an answer. */
+  /** Charges the key for tokens of a prompt or an answer. */
   take(tokens: number): void {
     if (this.#tokens !== undefined) this.#tokens -= tokens;
   }

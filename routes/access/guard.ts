@@ -26,9 +26,8 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
 }
 
 /**
- * Throws ApiError for a changing request that a page of another site made a browser send: forms, plain text and images
- * need no preflight. The headers `Origin` and `Sec-Fetch-Site`, which only browsers send, decide; requests without them
- * come from programs and pass.
+ * Throws ApiError for a changing request that a browser sent for a page of another site: forms, plain text and images
+ * need no preflight. The check reads `Origin` and `Sec-Fetch-Site`; programs send neither, so their requests pass.
  *
  * Pages of this server pass, and pages of an origin in `corsOrigins`. Behind a proxy that changes the Host header, a
  * page passes if `allowedHosts` has its host name. Hono's csrf is not used: it checks forms only, and refuses programs
@@ -58,8 +57,8 @@ interface Sites {
 }
 
 /**
- * Lets pages of these origins read answers, and answers their preflights, which carry no key. Other origins get no CORS
- * headers.
+ * Middleware that lets pages of these origins read answers, and answers their preflights, which carry no key. Other
+ * origins get no CORS headers.
  */
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env> {
   const allow = cors({
@@ -74,9 +73,9 @@ export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env>
   };
 }
 
-/** Returns true if the origin is this server's. The port counts: another port is another program. */
+/** Returns whether the origin is this server's. Another port is another program. */
 function isOwnOrigin(origin: string, host: string, allowed: readonly string[]): boolean {
-  if (!URL.canParse(origin)) return false; // "null": a sandboxed page, or a file
+  if (!URL.canParse(origin)) return false; // "null" is the origin of a sandboxed page, or a file
   const page = new URL(origin);
   const own = URL.canParse(`${page.protocol}//${host}`) && new URL(`${page.protocol}//${host}`).host;
   return page.host !== "" && page.host === own ||

@@ -7,31 +7,31 @@ export type KeyScope = typeof KEY_SCOPES[number];
 
 /** An API key with a name. */
 export interface NamedKey extends KeyLimits {
-  /** Also names the owner of files and batches: a new key under an old name finds them. */
+  /** The key's name. It also names the owner of files and batches, so a new key with an old name finds them. */
   readonly name: string;
   /** SHA-256 of the key, 32 bytes. */
   readonly digest: Uint8Array;
-  /** Share of the engine relative to other keys'. Default 1. */
+  /** The key's share of the engine relative to other keys'. Default 1. */
   readonly weight?: number;
-  /** Default "all". */
+  /** Paths that the key may use. Default "all". */
   readonly scope?: KeyScope;
-  /** Whether the key may download models; default false. Keys without a name may. */
+  /** Whether the key may download models. Default false; keys without a name may. */
   readonly mayPull?: boolean;
 }
 
-/** Keys that a Bearer header can carry. */
+/** Pattern of keys that a Bearer header can carry. */
 const KEY = /^[A-Za-z0-9._~+/-]{1,512}=*$/;
 /** Name of a key that was given without one. */
 const UNNAMED = "api-key";
 
-/** The server's keys, kept as digests of equal length, so that comparing takes the same time for any key. */
+/** The server's keys, stored as digests of equal length, so that comparing takes the same time for any key. */
 export class KeyRing {
   readonly #plain: readonly Entry[];
   #entries: readonly Entry[];
 
   /**
-   * `plain`: keys without a name. A single one owns data stored without an owner, so a server can start without keys or
-   * add named ones later. Several are distinguished by their digests. Throws for a key that no header can carry.
+   * `plain`: keys without a name. A single unnamed key owns data stored without an owner, so that a server can add keys
+   * later. Several unnamed keys are distinguished by their digests. Throws for a key that no header can carry.
    */
   constructor(plain: readonly string[], named: readonly NamedKey[] = []) {
     this.#plain = plain.map((key, i) => {
@@ -91,7 +91,10 @@ interface Entry {
   readonly caller: Caller;
 }
 
-/** Keys of different owners share no cached prompts, so that timing reveals nothing about another owner's prompts. */
+/**
+ * Returns the entry of a key. Keys of different owners share no cached prompts, so that timing reveals nothing about
+ * another owner's prompts.
+ */
 function entryOf(
   name: string,
   digest: Uint8Array,
@@ -108,7 +111,7 @@ function entryOf(
   };
 }
 
-/** Stored with files and batches, so it must never change. */
+/** Returns the owner id of a key's name. It is stored with files and batches, so it must never change. */
 function ownerOf(name: string): string {
   return sha256(`compy key ${name}`).toString("hex").slice(0, 16);
 }

@@ -6,9 +6,9 @@ export const PATH_PREFIX = /^(?:\/[A-Za-z0-9._~-]+)+$/;
 const NOWHERE = "/ ";
 
 /**
- * Returns a function from a request to the path that routes match. It removes the server's prefix, repeated and trailing
- * slashes, and adds `/v1` where clients leave it out: `/chat/completions` is `/v1/chat/completions` unless `patterns`, the
- * routes' own, have that path. Paths outside the prefix match no route.
+ * Returns a function from a request to the path that routes match. It removes the server's prefix, and repeated and
+ * trailing slashes. It adds a missing `/v1`, unless `patterns` (the routes) contain the path without it. Paths outside
+ * the prefix match no route.
  */
 export function routePath(patterns: readonly string[], prefix = ""): (request: Request) => string {
   const own = new Set(patterns.filter((pattern) => !pattern.startsWith("/v1/")));
@@ -21,12 +21,12 @@ export function routePath(patterns: readonly string[], prefix = ""): (request: R
   };
 }
 
-/** `/v1/models/{id}` -> `models`. */
+/** Returns the first part of a pattern: `/v1/models/{id}` -> `models`. */
 function firstPart(path: string): string {
   return path.split("/")[2];
 }
 
-/** Advice for paths of other servers, by path. */
+/** Advice for paths of other servers' APIs, by path. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   "/v1/health": "GET /health says whether the server works",
   "/version": "GET /doc names the version",
@@ -37,7 +37,7 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "/v1/classify": "POST /v1/rerank scores documents for a query",
 };
 
-/** Returns what to use in place of a path that clients of other servers know; undefined for other paths. */
+/** Returns the endpoint to use instead of a path of another server; undefined for other paths. */
 export function insteadOf(path: string): string | undefined {
   return Object.hasOwn(ELSEWHERE, path) ? ELSEWHERE[path] : undefined;
 }

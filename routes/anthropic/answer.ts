@@ -3,7 +3,7 @@ import { storedFields } from "../generation/answers.ts";
 
 /** Answers and events in Anthropic's format. Fields that only Anthropic's own models have are null. */
 
-/** Without `citations`: schemas of clients, such as those of `@ai-sdk/anthropic`, refuse null there. */
+/** The block has no `citations`: clients' schemas, such as those of `@ai-sdk/anthropic`, refuse null there. */
 const textBlock = z.object({ type: z.literal("text"), text: z.string() });
 const thinkingBlock = z.object({ type: z.literal("thinking"), thinking: z.string(), signature: z.string() });
 const toolUseBlock = z.object({

@@ -13,9 +13,9 @@ import { RequestSplitter } from "./request_splitter.ts";
 /* Turns the body that creates a batch of messages into the lines of a batch file. */
 
 export const MAX_REQUESTS = 100_000;
-/** The same limit as Anthropic's. */
+/** Maximum bytes of a batch's body, the same as Anthropic's. */
 const MAX_BODY_BYTES = 256 * 2 ** 20;
-/** Requests per turn of the event loop: a whole chunk of small requests would take too long for one turn. */
+/** Maximum milliseconds per turn of the event loop: a chunk of many small requests would take too long for one turn. */
 const LONGEST_TURN_MS = 8;
 
 const customId = z.string().regex(/^[a-zA-Z0-9_-]{1,64}$/, "must have 1 to 64 letters, digits, _ and -");
@@ -25,8 +25,8 @@ export const batchRequests = z.object({
 }).openapi("MessageBatchRequest");
 
 /**
- * The fields of a request that are checked when it arrives. Wrong `params` become an error in the batch's results, as
- * at Anthropic.
+ * The fields of a batch's request that are checked on arrival. Wrong `params` become an error in the results, as at
+ * Anthropic.
  */
 const entry = z.object({ custom_id: customId, params: z.looseObject({}) });
 

@@ -7,7 +7,7 @@ import { callArguments, callId, IMAGE_LEFT_OUT } from "../generation/messages.ts
 
 const textBlock = z.object({ type: z.literal("text"), text: z.string() }).openapi("MessagesTextBlock");
 
-/** A text or an array of text blocks. */
+/** A text, or an array of text blocks. */
 export const texts = z.union([z.string(), boundedArray(textBlock, 0, LIMITS.contentParts)], {
   error: "must be a text or an array of blocks of text",
 });
@@ -37,7 +37,7 @@ const searchResultBlock = z.object({
   citations: noCitations,
 }).openapi("MessagesSearchResultBlock");
 
-/** Tools may return images, which stay in the history: a refusal would end an agent's session. */
+/** An image block. Tools may return images, which stay in the history: a refusal would end an agent's session. */
 const imageBlock = z.object({ type: z.literal("image"), source: jsonObject }).openapi("MessagesImageBlock");
 
 const toolResultBlock = z.object({

@@ -24,8 +24,8 @@ export function conversationOf(
 }
 
 /**
- * Leaves out Claude Code's billing block. It changes with each conversation, so no prompt behind it would be found in
- * the cache.
+ * Returns the system text without Claude Code's billing block, which changes with each conversation and would prevent
+ * prefix cache hits.
  */
 function withoutBilling(system: readonly TextLike[]): readonly TextLike[] {
   return system.length > 0 && textOf(system[0]).startsWith(BILLING) ? system.slice(1) : system;
@@ -63,7 +63,10 @@ function together(first: Turn, second: Turn): Turn {
   };
 }
 
-/** Joins two texts. Plain concatenation keeps ten thousand messages of one role linear in their length. */
+/**
+ * Returns two texts joined by a line break. Concatenation keeps ten thousand messages of one role linear in their
+ * length.
+ */
 function lines(first: string | null | undefined, second: string | null | undefined): string {
   return first && second ? `${first}\n${second}` : first || second || "";
 }
@@ -85,7 +88,7 @@ function assistantTurn(content: Extract<Message, { role: "assistant" }>["content
   };
 }
 
-/** Chat templates know results but no errors, so the result of a failed call starts with "Error: ". */
+/** Returns a tool result as a turn. Chat templates have no failed results, so the text of one starts with "Error: ". */
 function toolTurn({ tool_use_id, content, is_error }: ToolResult): Turn {
   const text = joined(content ?? "");
   return { role: "tool", tool_call_id: tool_use_id, content: is_error ? `Error: ${text}` : text };

@@ -8,7 +8,7 @@ import { signatureOf } from "./conversation.ts";
 export interface MessageShape {
   readonly promptTokens: number;
   readonly maxTokens: number;
-  /** "none" also hides the thoughts of a model that thinks although the request did not ask for it. */
+  /** How thoughts are returned. "none" also hides the thoughts of a model that thinks without a request. */
   readonly thoughts: "none" | "shown" | "omitted";
 }
 

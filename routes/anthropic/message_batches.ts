@@ -9,12 +9,12 @@ import { batchRequests, writeBatchLines } from "./batch_lines.ts";
 import { batchResults } from "./batch_results.ts";
 import { ANTHROPIC_ERRORS } from "./errors.ts";
 
-/* Anthropic's batches of messages, which run as the batches of OpenAI's API do. */
+/* Anthropic's message batches, run as batches of OpenAI's API. */
 
 const PREFIX = "msgbatch_";
 const DEFAULT_LIST = 20;
 const DAY = 24 * 3600;
-/** How long the requests and their results are kept. */
+/** Seconds for which a batch's requests and results are kept. */
 const KEPT_SECONDS = 29 * DAY;
 
 const time = z.string().openapi({ format: "date-time" });
@@ -241,7 +241,9 @@ function batchBody(record: BatchRecord): z.output<typeof batch> {
   };
 }
 
-/** While a batch ends early, the server cannot yet distinguish requests without an answer from failed ones. */
+/**
+ * Returns a batch's counts. While it ends early, requests without an answer cannot be distinguished from failed ones.
+ */
 function countsOf(record: BatchRecord) {
   const { counts: { total, completed, failed }, status, ending, unanswered = 0 } = record;
   const lost = status === "failed" ? total - completed : failed - unanswered;

@@ -8,7 +8,7 @@ import { hostedWarnings } from "../generation/tools.ts";
 import { hostedTypes } from "./tools.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 
-/** Anthropic's Messages. */
+/** Endpoint of Anthropic's Messages API. */
 export const messages = generation({
   path: "/v1/messages",
   operationId: "createMessage",
@@ -28,7 +28,7 @@ export const messages = generation({
   prepare,
 });
 
-/** Throws ApiError, or the engine's error if the chat template refuses. */
+/** Prepares a request. Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
   const plan = await planOf(engine, body, options);
   const request = {

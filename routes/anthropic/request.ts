@@ -20,7 +20,7 @@ import { paced } from "../core/paced.ts";
 
 /** Effort when the request gives none: the default of chat templates that know several efforts. */
 const USUAL_EFFORT = "medium";
-/** On this error code Anthropic's clients send the whole conversation instead. */
+/** Error code that makes Anthropic's clients send the whole conversation instead. */
 const NO_THREADS = "thread_unsupported_request";
 const EFFORTS = ["low", "medium", "high", "xhigh", "max"] as const;
 
@@ -44,7 +44,7 @@ const thinking = z.discriminatedUnion("type", [
 
 const format = z.object({ type: z.literal("json_schema"), schema: jsonSchema });
 
-/** Fields that decide the prompt. */
+/** Fields that determine the prompt. */
 const promptFields = {
   model: modelField,
   messages: boundedArray(message, 1, LIMITS.messages),
@@ -106,7 +106,7 @@ function formOf({ output_config, output_format }: PromptBody): AskedForm | undef
   return { param, constraint: { kind: "json_schema", schema } };
 }
 
-/** Returns all forms that the request demands of parts of the answer. */
+/** Returns all forms that the request demands for parts of the answer. */
 export function formsOf(body: PromptBody): AskedForm[] {
   return [formOf(body) ?? [], toolForms(body)].flat();
 }

@@ -17,14 +17,14 @@ export interface SplitterLimits {
 
 /**
  * Splits `{"requests": [{…}, {…}]}` into its requests while it arrives, so that a body of 100,000 requests takes the
- * memory of one. Throws ApiError for a body of another form; it does not check the requests themselves.
+ * memory of one request. Throws ApiError for a body of another form. Requests are not checked.
  */
 export class RequestSplitter {
   count = 0;
   #depth = 0;
   #isText = false;
   #isEscaped = false;
-  /** Whether the value at depth 2 is an array. */
+  /** Whether the value at depth 2 of the body is an array. */
   #isInArray = false;
   #isInRequest = false;
   #request: Uint8Array[] = [];
@@ -34,7 +34,7 @@ export class RequestSplitter {
 
   constructor(private readonly limits: SplitterLimits) {}
 
-  /** Bytes of a request that has not ended. */
+  /** Number of buffered bytes of a request that has not ended. */
   get keptBytes(): number {
     return this.#requestBytes;
   }
@@ -50,11 +50,11 @@ export class RequestSplitter {
       this.#keep(bytes.subarray(start, i + 1));
       yield this.#whole();
     }
-    // Copied, because the reader may use the memory again.
+    // The bytes are copied, because the reader may reuse the memory.
     if (this.#isInRequest) this.#keep(bytes.slice(start));
   }
 
-  /** Call at the end of the body. */
+  /** Ends the body. Throws ApiError if it is incomplete. */
   end(): void {
     let frame: { readonly requests?: unknown };
     try {

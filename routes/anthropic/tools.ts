@@ -14,7 +14,7 @@ import {
 
 const NEEDED = ["name", "input_schema"] as const;
 
-/** A tool of the client, or a hosted one: Anthropic runs it, or trained its models for it. */
+/** Schema of a tool: the client's, or a hosted one that Anthropic runs or trained its models for. */
 const tool = z.object({
   type: z.string().nullish().openapi({ description: "Only tools of type custom are used" }),
   name: functionName.optional(),
@@ -54,17 +54,17 @@ export const toolFields = {
 
 type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
 
-/** Returns true for a tool that the server cannot run. Such a tool has no schema, so it is left out of the prompt. */
+/** Returns whether the server cannot run the tool. A hosted tool has no schema, so the prompt omits it. */
 function isHosted({ type }: { type?: string | null }): boolean {
   return Boolean(type) && type !== "custom";
 }
 
-/** Returns the client's own tools, with their places in the request. */
+/** Returns the client's own tools, with their paths in the request. */
 function ownTools(tools: Fields["tools"]) {
   return (tools ?? []).map((tool, place) => ({ tool, place })).filter(({ tool }) => !isHosted(tool));
 }
 
-/** Returns the types of the tools that are left out. */
+/** Returns the types of the tools that the prompt omits. */
 export function hostedTypes({ tools }: Fields): string[] {
   return (tools ?? []).filter(isHosted).map(({ type }) => type!);
 }
@@ -106,7 +106,7 @@ export function toolForms({ tools }: Fields): AskedForm[] {
 }
 
 export function checkTools({ tools, tool_choice: choice }: Fields, ctx: z.RefinementCtx): void {
-  // Tools without a name are refused elsewhere.
+  // Tools without a name are refused by another check.
   const own = ownTools(tools).filter(({ tool }) => tool.name !== undefined);
   const names = own.map(({ tool }) => tool.name!);
   checkNames(names, (i) => ["tools", own[i].place, "name"], ctx);

@@ -13,9 +13,9 @@ const FORM_TYPE = "application/x-www-form-urlencoded";
 const OPEN_BRACE = 0x7b;
 
 /**
- * Returns the parsed JSON body of a request within the limits; throws ApiError. Programs may send JSON as plain text, as
- * curl's form data or without a type. Browsers let pages of other sites send these types, so `checkSite` must have refused
- * such pages before.
+ * Returns the parsed JSON body of a request within the limits; throws ApiError. Programs may send JSON as plain text,
+ * as curl's form data or without a type. Browsers let pages of other sites send these types, so `checkSite` must run
+ * before.
  */
 export async function readJson(
   request: Request,
@@ -72,9 +72,9 @@ function notJson(request: Request): ApiError {
 }
 
 /**
- * Yields the body as it arrives. `allowedMs` returns the time in which the whole body must arrive, given the bytes so
- * far. Counts received bytes, because content-length may be false, and chunked bodies have none. If the caller keeps
- * the whole body, the bytes are taken from the budget `hold`. Throws ApiError.
+ * Yields a request's body as it arrives. `allowedMs` returns the time in which the whole body must arrive, given the
+ * bytes so far. Counts received bytes, because content-length may be false, and chunked bodies have none. If the caller
+ * keeps the whole body, the bytes are taken from the budget `hold`. Throws ApiError.
  */
 export async function* bodyChunks(
   request: Request,
@@ -102,12 +102,12 @@ export async function* bodyChunks(
     if (error instanceof ApiError) throw error;
     throw incompleteBody();
   } finally {
-    // Discard the rest of the body.
+    // The rest of the body is discarded.
     reader.cancel().catch(() => {});
   }
 }
 
-/** Throws ApiError if the work has not ended within `allowedMs` of `began`. */
+/** Throws ApiError if the work has not ended `allowedMs` after `began`. */
 async function inTime<T>(work: Promise<T>, began: number, allowedMs: number): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const leftMs = Math.max(0, began + allowedMs - performance.now());

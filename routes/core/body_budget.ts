@@ -1,8 +1,8 @@
 import { ApiError } from "./errors.ts";
 
-/** Bodies up to this size need no budget: the limit of connections bounds them. */
+/** Bytes of a body up to which it needs no budget: the limit of connections bounds small bodies. */
 const SMALL = 16 * 2 ** 10;
-/** Share of the budget that one sender may use. */
+/** Maximum share of the budget for one sender. */
 const SHARE = 0.5;
 const RETRY_SECONDS = 2;
 
@@ -14,7 +14,7 @@ interface Wait {
 
 /** The bytes that one body has taken from the budget. */
 export interface BodyHold {
-  /** Takes more bytes, before they are read. Throws ApiError if too few become free in time. */
+  /** Takes more bytes from the budget, before they are read. Throws ApiError if too few become free in time. */
   take(bytes: number): Promise<void>;
   /** Returns all bytes of the body to the budget. */
   release(): void;
@@ -27,17 +27,17 @@ export interface BodyHold {
 export class BodyBudget {
   readonly #held = new Map<string, number>();
   #all = 0;
-  /** Waiting bodies, in order of arrival. */
+  /** Bodies that wait for bytes of the budget, in order of arrival. */
   readonly #waiting = new Set<Wait>();
 
   constructor(private readonly bytes: number, private readonly waitMs: number) {}
 
-  /** Bytes of bodies that are arriving now. */
+  /** Number of bytes of the bodies that are arriving now. */
   get held(): number {
     return this.#all;
   }
 
-  /** Starts to count a body of the sender: a key's name or an address. */
+  /** Starts to count a body of a sender, which is a key's name or an address. */
   hold(sender: string): BodyHold {
     let [wanted, taken] = [0, 0];
     return {
@@ -70,7 +70,7 @@ export class BodyBudget {
     }
   }
 
-  /** Admits the waiting bodies that fit now, and counts their bytes at once. */
+  /** Admits the waiting bodies that now fit, and counts their bytes at once. */
   #wake(): void {
     for (const wait of this.#waiting) {
       if (!this.#fits(wait.sender, wait.bytes)) continue;

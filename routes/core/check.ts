@@ -4,7 +4,7 @@ import { HugeNumber } from "./json.ts";
 
 type Issue = z.core.$ZodIssue;
 
-/** Returns the value as parsed by the schema. Throws ApiError 400 that names the first wrong field. */
+/** Returns the value parsed by the schema. Throws ApiError 400 that names the first wrong field. */
 export function check<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const result = schema.safeParse(value, { reportInput: true });
   if (result.success) return result.data;
@@ -17,7 +17,10 @@ export function check<Schema extends z.ZodType>(schema: Schema, value: unknown):
   throw new ApiError(400, codeOf(issue), describe(issue, param), { param: param || undefined });
 }
 
-/** In a union, blames the alternative that matched deepest: the caller most likely meant that one. */
+/**
+ * Returns the issue to report. In a union, it is that of the alternative that matched deepest, which the caller most
+ * likely meant.
+ */
 function culprit(issue: Issue): Issue {
   if (issue.code !== "invalid_union") return issue;
   if (issue.errors.length === 0) return { ...issue, input: fieldAt(issue.input, issue.path.at(-1)!) };
@@ -26,7 +29,7 @@ function culprit(issue: Issue): Issue {
   return depth(meant) > 0 ? { ...meant, path: [...issue.path, ...meant.path] } as Issue : issue;
 }
 
-/** Returns the field that distinguishes the alternatives. The issue's input is the whole value. */
+/** Returns the field that distinguishes a union's alternatives. The issue's input is the whole value. */
 function fieldAt(value: unknown, name: PropertyKey): unknown {
   return (value as Record<PropertyKey, unknown>)[name];
 }
@@ -35,7 +38,7 @@ function depth(issue: Issue): number {
   return issue.path.length + (issue.code === "invalid_type" ? 0 : 0.5);
 }
 
-/** Turns `["messages", 0, "content"]` into `messages[0].content`. */
+/** Returns a path as text: `["messages", 0, "content"]` becomes `messages[0].content`. */
 export function pathText(path: readonly PropertyKey[]): string {
   return path.map((key, i) => typeof key === "number" ? `[${key}]` : `${i ? "." : ""}${clip(String(key))}`)
     .join("");
@@ -60,7 +63,7 @@ function describe(issue: Issue, param: string): string {
   return `Invalid ${param ? `"${param}"` : "request body"}: ${rule(issue)} ${got}`;
 }
 
-/** Returns the value for the message; for a value that is too long, its length. */
+/** Returns the wrong value for the message; for a value that is too long, its length. */
 function found({ code, input }: Issue): string {
   if (code !== "too_big") return show(input);
   if (typeof input === "string") return characterCount(input);
@@ -70,7 +73,7 @@ function found({ code, input }: Issue): string {
     : show(input);
 }
 
-/** Characters of longer texts are estimated, not counted. */
+/** Maximum UTF-16 units of a text whose characters are counted; for longer texts, the count is estimated. */
 const COUNTED_UNITS = 1 << 20;
 
 function characterCount(text: string): string {
@@ -118,7 +121,7 @@ function clip(text: string): string {
   return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;
 }
 
-/** Returns a short form of any value for an error message, however long or deep it is. */
+/** Returns a short form of any value for an error message, for values of any length and depth. */
 export function show(value: unknown): string {
   if (value instanceof HugeNumber) return `${clip(value.written)}, more than a 64-bit float holds`;
   if (value === Infinity || value === -Infinity) return "a number that is more than a 64-bit float holds";

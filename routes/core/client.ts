@@ -1,6 +1,6 @@
 import { clientLeft } from "./errors.ts";
 
-/** Returns a controller that aborts when the client disconnects, as far as Deno notices. */
+/** Returns a controller that aborts when the client disconnects, if Deno notices it. */
 export function abortWhenLeft({ signal }: Request): AbortController {
   const abort = new AbortController();
   const leave = () => abort.abort(clientLeft());

@@ -16,48 +16,48 @@ export interface Env {
      * as sent when it is generated.
      */
     sent?: Promise<boolean>;
-    /** The client's IP address; missing for a Unix socket. */
+    /** The client's IP address; undefined for a Unix socket. */
     address?: string;
   };
   Variables: {
     caller: Caller;
     record: RequestRecord;
     requestId: string;
-    /** Set for paths of an API with its own error format. */
+    /** The error format of the path's API, if it has its own. */
     errors?: ErrorShape;
   };
 }
 
-/** Whether the server accepts new work. Shared by the app and the server that stops it. */
+/** Whether the server accepts new work. The app and the server's shutdown share this object. */
 export interface Lifecycle {
   draining: boolean;
 }
 
 /** Limits of one connection, in bytes and milliseconds. */
 export interface ConnectionLimits {
-  /** Largest request body. */
+  /** Maximum bytes of a request body. */
   readonly bodyBytes: number;
-  /** Maximum bytes of all bodies that are arriving. One sender may use half of them. Small bodies do not count. */
+  /** Maximum bytes of all bodies that are arriving, without small bodies. One sender may use half of them. */
   readonly bodiesBytes: number;
-  /** Maximum time that a body waits for its bytes of `bodiesBytes`. */
+  /** Milliseconds for which a body may wait for bytes of `bodiesBytes`. */
   readonly bodiesMs: number;
-  /** Largest uploaded file. */
+  /** Maximum bytes of an uploaded file. */
   readonly uploadBytes: number;
-  /** Time for the head of a request to arrive, also the first one on a new connection. */
+  /** Milliseconds in which the head of a request must arrive, also on a new connection. */
   readonly headMs: number;
-  /** Time after which a connection without a further request is closed. */
+  /** Milliseconds without a further request after which a connection is closed. */
   readonly idleMs: number;
-  /** Time for a body to arrive. An uploaded file gets one more second per `bodyBytesPerSecond` bytes. */
+  /** Milliseconds in which a body must arrive. An uploaded file gets one more second per `bodyBytesPerSecond` bytes. */
   readonly bodyMs: number;
-  /** Minimum speed of an uploaded file. */
+  /** Minimum speed of an uploaded file, in bytes a second. */
   readonly bodyBytesPerSecond: number;
-  /** Time after which a stream's status line is sent, even without a first chunk. */
+  /** Milliseconds after which a stream's status line is sent, even without a first chunk. */
   readonly headersAfterMs: number;
-  /** Maximum bytes of a stream that wait for its reader. */
+  /** Maximum bytes of a stream that wait for a slow client. */
   readonly unreadBytes: number;
-  /** Time after which a reader is cut off that takes nothing while `unreadBytes` wait. */
+  /** Milliseconds after which a client that accepts nothing is disconnected, while `unreadBytes` wait. */
   readonly stallMs: number;
-  /** Time without output after which a stream gets a comment, so that proxies keep it open. */
+  /** Milliseconds without output after which a stream gets a comment, so that proxies keep it open. */
   readonly keepAliveMs: number;
 }
 
@@ -80,7 +80,7 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
 export interface PullRow {
   readonly status: string;
   readonly digest?: string;
-  /** Bytes of the model. */
+  /** Total bytes of the model to download. */
   readonly total?: number;
   readonly completed?: number;
 }
@@ -97,9 +97,9 @@ export interface ModelPulls {
 /** The context that every endpoint receives. */
 export interface AppContext extends ParameterOptions {
   readonly models: Models;
-  /** Without it requests download no models. */
+  /** Downloads models for requests; undefined: no downloads. */
   readonly pulls?: ModelPulls;
-  /** Stores files and batches; without it their endpoints are not served. */
+  /** Stores files and batches; undefined: their endpoints are not served. */
   readonly batches?: BatchService;
   readonly responses: ResponseStore;
   readonly limits: ConnectionLimits;
@@ -111,7 +111,7 @@ export interface AppContext extends ParameterOptions {
   readonly report: (error: unknown) => ApiError;
 }
 
-/** Returns the batch service. Throws without one: its endpoints must not be served then. */
+/** Returns the batch service. Throws if there is none. */
 export function storage({ batches }: AppContext): BatchService {
   if (!batches) throw new Error("File and batch endpoints need a data folder");
   return batches;

@@ -3,7 +3,7 @@ import { ApiError, asServerSettings } from "./errors.ts";
 
 /** The figures of a prompt that does not fit, named as in error bodies. */
 interface Figures {
-  /** A lower bound for a prompt of more than four contexts, which is not counted to the end. */
+  /** Prompt tokens; a lower bound for a prompt of more than four contexts, which is not fully counted. */
   readonly n_prompt_tokens: number;
   readonly n_ctx: number;
   /** The model's own context, if the server's context is shorter. */
@@ -11,14 +11,14 @@ interface Figures {
 }
 
 /**
- * The error for a prompt that exceeds the context window. Agents shorten their history if they recognize the words of
- * their API's error, so each API has its own words. This message has the words of OpenAI's API.
+ * The error for a prompt that exceeds the context window. Agents shorten their history if they recognize their API's
+ * error message, so each API has its own. This message is OpenAI's.
  */
 export class ContextOverflow extends ApiError {
-  /** Tokens that the request needs at least. An answer needs one. */
+  /** Minimum tokens that the request needs: its prompt, and one for an answer. */
   readonly tokens: number;
   readonly most: number;
-  /** Returns the setting that allows a larger context; empty if the model has no larger one. */
+  /** Returns the setting that allows a larger context; empty if the model's context is not larger. */
   readonly advice: string;
 
   constructor(figures: Figures) {
@@ -41,8 +41,8 @@ export class ContextOverflow extends ApiError {
 }
 
 /**
- * Returns the refusal of a prompt that does not fit, whichever code detected it. Other errors come back unchanged, and
- * those of encoders, which name the text that is too long.
+ * Returns the refusal for an error about a prompt that does not fit. Other errors are returned unchanged, and those of
+ * encoders, which name the text that is too long.
  */
 export function overflowOf(error: unknown, { model }: Engine, promptTokens?: number): unknown {
   if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;

@@ -26,7 +26,7 @@ export interface Incoming<Params, Query, Body> {
   readonly raw: Request;
   readonly caller: Caller;
   readonly account: Account;
-  /** Owner of the files and batches that the request can see: the caller. */
+  /** Owner of the files and batches that the request can see. */
   readonly owner: string;
   /** Names the caller's key, or its address on a server without keys. */
   readonly sender: string;
@@ -38,20 +38,20 @@ type Output<S> = S extends Schema ? z.output<S> : undefined;
 export interface EventsSpec {
   readonly name: string;
   readonly schema: Schema;
-  /** Each event is named after the `type` of its object, and no `[DONE]` ends the stream. */
+  /** Whether each event is named after the `type` of its object, and the stream ends without `[DONE]`. */
   readonly named?: boolean;
-  /** No `[DONE]` ends the stream: its last object marks the end. */
+  /** Whether the stream ends without `[DONE]`, because its last object marks the end. */
   readonly withoutDone?: boolean;
-  /** Each object is a line of JSON. */
+  /** Whether each object is a line of JSON instead of a server-sent event. */
   readonly lines?: boolean;
 }
 
 /** Describes an endpoint for the OpenAPI document and validates its requests. */
 export interface EndpointSpec<P, Q, B, A> {
   readonly method: "get" | "post" | "delete";
-  /** In OpenAPI's notation: `/v1/files/{id}`. */
+  /** The endpoint's path in OpenAPI's notation: `/v1/files/{id}`. */
   readonly path: string;
-  /** Hono's pattern, if a parameter may contain slashes. */
+  /** The endpoint's path as a Hono pattern, if a parameter may contain slashes. */
   readonly pattern?: string;
   readonly operationId: string;
   readonly tag: string;
@@ -73,14 +73,14 @@ export interface EndpointSpec<P, Q, B, A> {
   /** Answers of other media types, with their schemas. */
   readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
   readonly events?: EventsSpec;
-  /** Error format, if it differs from OpenAI's. */
+  /** The endpoint's error format, if it differs from OpenAI's. */
   readonly errors?: ErrorShape;
   readonly answers: string;
-  /** true for a GET that may load a model: pages of other sites must not trigger that. */
+  /** Whether a GET may load a model. Pages of other sites must not trigger that. */
   readonly loads?: boolean;
-  /** Operations that use an id of this answer (links in the OpenAPI document). */
+  /** Operations that use an id from this answer (links in the OpenAPI document). */
   readonly leadsTo?: readonly string[];
-  /** Refusals by status, besides those that follow from the method, the parameters and the body. */
+  /** Refusals by status, besides those that the method, the parameters and the body imply. */
   readonly refusals?: Readonly<Record<number, string>>;
 }
 
@@ -90,13 +90,13 @@ export interface Endpoint {
   readonly pattern: string;
   readonly events: EventsSpec | undefined;
   readonly errors: ErrorShape | undefined;
-  /** true for a GET that may load a model. */
+  /** Whether a GET may load a model. */
   readonly loads: boolean;
   handler(context: AppContext): (c: Context<Env>) => Promise<Response>;
 }
 
 /**
- * Builds an endpoint whose document and validation share one schema: the handler sees only validated input. The
+ * Builds an endpoint with one schema for document and validation. The handler receives only validated input. The
  * handler returns the answer as JSON or as a Response. OpenAPIHono.openapi() is not used, because it would read and
  * check bodies without limits on size, depth and time.
  */
@@ -141,7 +141,7 @@ export function endpoint<
         const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
         return answer instanceof Response ? answer : await jsonAnswer(answer);
       });
-      // Use the context, so that headers set there are sent too.
+      // The response is created from the context, so that headers set there are sent too.
       return c.newResponse(response.body, response);
     },
   };
@@ -171,7 +171,7 @@ async function bodyOf<B extends Schema>(
   return body;
 }
 
-/** Adds an endpoint to the app and its document. */
+/** Adds an endpoint to the app and to its OpenAPI document. */
 export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
   const { route, pattern, events, errors, handler } = endpoint;
   if (events) app.openAPIRegistry.register(events.name, events.schema);

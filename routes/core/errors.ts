@@ -12,7 +12,7 @@ import {
 } from "../../engine/mod.ts";
 import { errorAnswer } from "../generation/answers.ts";
 
-/** Body of every refusal for OpenAI clients: always all four keys. */
+/** Body of every refusal for OpenAI's clients. All four keys are always present. */
 export interface ErrorBody {
   error: {
     message: string;
@@ -30,7 +30,7 @@ export interface ErrorShape {
   readonly schema: z.ZodType;
   /** Returns the error's body. `requestId` is set for an answer over HTTP. */
   body(error: ApiError, requestId?: string): { error: { code: string | null } | string };
-  /** Header that clients read the request id from, besides x-request-id. */
+  /** Header from which clients read the request id, besides x-request-id. */
   readonly idHeader?: string;
 }
 
@@ -38,12 +38,12 @@ interface ApiErrorOptions {
   type?: string;
   /** The wrong field, such as `messages[0].content`. */
   param?: string;
-  /** Numbers added beside the four keys. */
+  /** Numbers that the error body has besides the four keys. */
   details?: Record<string, number>;
   headers?: Record<string, string>;
 }
 
-/** Words settings in messages for clients. Clients cannot change a setting, but can ask the operator of the server. */
+/** Words settings in messages for clients, who can only ask the server's operator to change them. */
 export const asServerSettings: Words = (settings) => {
   const named = Object.entries(settings).map(([name, value]) =>
     value === undefined ? name : `${name}=${value}`
@@ -90,8 +90,8 @@ export const OPENAI_ERRORS: ErrorShape = {
 const RETRY_AFTER_SECONDS = "1";
 
 /**
- * The official clients retry a failed request twice, unless `x-should-retry` is false. If the failure would repeat,
- * the retries would cost two more prefills.
+ * Header that stops retries: official clients retry a failed request twice. If the failure would repeat, that costs two
+ * more prefills.
  */
 const NO_RETRY = { "x-should-retry": "false" };
 
@@ -114,7 +114,7 @@ export function notReady(states: readonly ModelState[]): ApiError | undefined {
   });
 }
 
-/** `seconds`: how long the client should wait. */
+/** Returns the error for a full queue. `seconds`: time that the client should wait. */
 export function queueFull(message: string | Wording, seconds: number): ApiError {
   return new ApiError(429, "queue_full", message, {
     type: "rate_limit_error",
@@ -127,7 +127,7 @@ export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
 }
 
-/** Returns the error for a body that is shorter than announced. */
+/** Returns the error for a body that is shorter than its announced length. */
 export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
@@ -166,7 +166,7 @@ function fromEngine(error: EngineError): ApiError {
     case "device_lost":
       return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
     case "constraint_failed":
-      // A retry would most likely fail again, and the engine works.
+      // A retry would most likely fail again, but the engine works.
       return new ApiError(422, code, message, { details });
     case "prompt_not_stored":
       return new ApiError(507, code, message, { details });
@@ -222,7 +222,7 @@ function fromService(error: ServiceError): ApiError {
   }
 }
 
-/** Returns true if an operator should see the error: it is unexpected, and waiting does not fix it. */
+/** Returns whether the operator should see the error: it is unexpected, and waiting does not fix it. */
 export function isUnforeseen(error: unknown, answer: ApiError): boolean {
   return answer.status >= 500 && answer.status !== 503 && answer !== error;
 }

@@ -39,10 +39,7 @@ export const LIMITS = {
 const int = (min: number, max: number) => z.number().int().min(min).max(max);
 const between = (min: number, max: number) => z.number().min(min).max(max);
 
-/**
- * Returns an array schema that checks the length before the entries: a million bad entries from a client cost one
- * error.
- */
+/** Returns an array schema that checks the length before the entries, so that a million bad entries cost one error. */
 export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: number, max: number) {
   return z.preprocess((value, ctx) => {
     if (!Array.isArray(value) || value.length <= max) return value;
@@ -51,10 +48,10 @@ export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: numb
   }, inSlices(z.array(schema).min(min).max(max)));
 }
 
-/** Number of array entries that are checked before the work may pause; they take up to about 1 ms. */
+/** Number of array entries to check before a possible pause; they take up to about 1 ms. */
 const ENTRIES_PER_OFFER = 16;
 
-/** Lets an array schema check long arrays in slices. */
+/** Makes an array schema check long arrays in slices, with pauses. */
 function inSlices<Schema extends z.ZodType>(array: z.ZodArray<Schema>): z.ZodArray<Schema> {
   const { parse } = array._zod;
   const part = z.array(array.element);
@@ -79,7 +76,7 @@ function inSlices<Schema extends z.ZodType>(array: z.ZodArray<Schema>): z.ZodArr
     if (!Array.isArray(value) || value.length <= ENTRIES_PER_OFFER) return parse(payload, context);
     const result = finish(parsing({ value, issues: [] }));
     payload.value = result.value as never;
-    // The result is used again after a pause, so it must not change.
+    // The schema's result is reused after a pause, so it must not change.
     payload.issues.push(...result.issues);
     return payload;
   };
@@ -108,10 +105,10 @@ export function boundedRecord<Value>(
   });
 }
 
-/** JSON Schema 2020-12; the OpenAPI library's types cover only a part of it. */
+/** A JSON Schema 2020-12 object; the types of the OpenAPI library cover only a part of it. */
 type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** Sets the document's description of a schema that is checked by hand. */
+/** Sets the OpenAPI description of a schema that is checked by hand. */
 export function documented<Schema extends z.ZodType>(schema: Schema, shown: JsonSchema): Schema {
   return schema.openapi(shown as never);
 }
@@ -121,10 +118,10 @@ export function refuse(ctx: z.RefinementCtx, path: PropertyKey[], code: string, 
   ctx.addIssue({ code: "custom", path, message, params: { code } });
 }
 
-/** Returns a text schema with a length in code points, as JSON Schema counts, not in UTF-16 units. */
+/** Returns a text schema with a length in code points, as JSON Schema counts, instead of UTF-16 units. */
 export function text(min: number, max: number) {
   return z.string().superRefine((value, ctx) => {
-    // Most texts are short enough without counting.
+    // For most texts, the UTF-16 length decides without counting code points.
     const length = value.length <= max && value.length >= 2 * min ? value.length : characters(value, 2 * max);
     if (length < min) {
       ctx.addIssue({ code: "too_small", origin: "string", minimum: min, inclusive: true, input: value });
@@ -135,7 +132,7 @@ export function text(min: number, max: number) {
   }).openapi({ minLength: min, maxLength: max });
 }
 
-/** Returns the number of code points, or Infinity above `units` UTF-16 units, so that long texts are not counted. */
+/** Returns the number of code points. For a text over `units` UTF-16 units, returns Infinity without counting. */
 function characters(value: string, units: number): number {
   if (value.length > units) return Infinity;
   let count = 0;
@@ -145,7 +142,7 @@ function characters(value: string, units: number): number {
 
 const stopText = text(1, LIMITS.stopCharacters);
 
-/** Stop texts. The limits bound their cost per answer and per character; llama-server has no such limits. */
+/** Schema of stop texts. The limits bound their cost per answer and per character; llama-server has no limits. */
 export const stopTexts = boundedArray(stopText, 0, LIMITS.stopTexts).superRefine((texts, ctx) => {
   const all = texts.reduce((sum, { length }) => sum + length, 0);
   if (all <= LIMITS.allStopCharacters) return;
@@ -159,7 +156,10 @@ export const stopField = z.union([stopText, stopTexts], {
 
 const MAX_TOKEN_ID = 2 ** 31 - 1;
 
-/** In the document, TokenId is bounded by the vocabulary's size, and PromptText by the tokens that "" becomes. */
+/**
+ * References to OpenAPI schemas. TokenId is bounded by the vocabulary's size, and PromptText by the tokens that ""
+ * becomes.
+ */
 export const TOKEN_ID = { $ref: "#/components/schemas/TokenId" };
 export const PROMPT_TEXT = { $ref: "#/components/schemas/PromptText" };
 
@@ -178,7 +178,7 @@ export function* firstWrong<T>(ids: readonly T[], isRight: (id: T) => boolean): 
   return -1;
 }
 
-/** Number of token ids that are checked before the work may pause. */
+/** Number of token ids to check before a possible pause. */
 const IDS_PER_OFFER = 1 << 14;
 
 /** Reports the first entry that is not a token id. `path` leads to the array. */
@@ -188,7 +188,7 @@ export function checkTokenIds(ids: readonly unknown[], ctx: z.RefinementCtx, pat
   ctx.addIssue({ code: "custom", path: [...path, at], message: "must be a token id", input: ids[at] });
 }
 
-/** Checked by hand, like all arrays of ids: with a million ids, a schema would build an error for each bad one. */
+/** Schema of token ids, checked by hand: a generated check would build an error for each of a million bad ids. */
 export const tokenIds = documented(
   z.custom<number[]>(Array.isArray, { error: "must be an array of token ids", abort: true }).superRefine(
     (ids, ctx) => checkTokenIds(ids, ctx),
@@ -199,21 +199,24 @@ export const tokenIds = documented(
 /** Range of a logit bias. */
 export const tokenBias = between(-100, 100);
 
-/** The document's description of biases by token id. */
+/** OpenAPI description of biases by token id. */
 export const BIASES_BY_ID = {
   propertyNames: { $ref: "#/components/schemas/TokenIdText" },
   additionalProperties: { type: "number", minimum: -100, maximum: 100 },
   maxProperties: LIMITS.logitBiases,
 };
 
-/** Token id -> bias. Ids outside the vocabulary are refused later, where the vocabulary is known. */
+/** Schema of token biases by id. Ids outside the vocabulary are refused later, when the model is known. */
 const tokenBiases = boundedRecord(
   { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
   tokenBias,
   LIMITS.logitBiases,
 );
 
-/** llama-server's mirostat sampling is known but refused: it does not work on the few candidates that remain here. */
+/**
+ * Field of llama-server's mirostat sampling, which is refused: it does not work with the few candidates that remain
+ * here.
+ */
 const mirostat = special({ enum: [0, null], description: "Not supported" }).superRefine((value, ctx) => {
   if (value === undefined || value === null || value === 0) return;
   const message = 'Unsupported parameter "mirostat": must be 0 (off); use top_p, min_p or typical_p instead';
@@ -221,7 +224,7 @@ const mirostat = special({ enum: [0, null], description: "Not supported" }).supe
 });
 
 const modelId = text(1, 256);
-/** The document lists the available names, and requires the field when there are several. */
+/** Schema of `model`. The OpenAPI document lists the available names, and requires the field if there are several. */
 export const modelField = documented(modelId.nullish(), { $ref: "#/components/schemas/ModelChoice" });
 export const modelName = documented(modelId, { $ref: "#/components/schemas/ModelId" });
 export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
@@ -235,7 +238,7 @@ type SamplingFields = {
 };
 type Value<Name extends keyof SamplingParams> = Exclude<SamplingParams[Name], undefined>;
 
-/** Returns what a sampling setting does, and which values of its API field switch it off. */
+/** Returns a sampling setting's effect, and the values of its API field that switch it off. */
 export function describeSampling({ doc, off, min = -Infinity, api }: SamplingSetting): string {
   const offs = off === undefined
     ? ""
@@ -245,7 +248,7 @@ export function describeSampling({ doc, off, min = -Infinity, api }: SamplingSet
   return `${doc[0].toUpperCase()}${doc.slice(1)}${offs}`;
 }
 
-/** Returns the fields of a sampling setting: its name in OpenAI's API, and llama-server's name if that is another. */
+/** Returns the field names of a sampling setting: in OpenAI's API and, if it differs, in llama-server's. */
 function namesOf({ api, llamaServer }: SamplingSetting): string[] {
   return llamaServer === undefined ? [api.name] : [api.name, llamaServer];
 }
@@ -265,7 +268,7 @@ function samplingField(setting: SamplingSetting) {
   return schema.nullish().openapi({ description });
 }
 
-/** Fields that every generation supports. */
+/** Request fields that every generation supports. */
 export const samplingFields = {
   model: modelField,
   ...Object.fromEntries(
@@ -316,7 +319,7 @@ const metadataName = text(1, MAX_NAME).refine((name) => name.isWellFormed());
 const metadataText = text(0, MAX_TEXT)
   .refine((text) => text.isWellFormed(), "must be valid Unicode: it has half of a surrogate pair");
 
-/** The client's own texts, which are returned with the answer. */
+/** Schema of the client's own texts, which are returned with the answer. */
 export const metadata = documented(
   boundedRecord(
     {
@@ -334,7 +337,7 @@ export const metadata = documented(
   },
 );
 
-/** A field that is checked by hand; `shown` describes its allowed values. */
+/** Returns the schema of a field that is checked by hand. `shown` describes its allowed values. */
 export function special(shown: JsonSchema) {
   return documented(z.unknown().optional(), shown);
 }

@@ -52,23 +52,23 @@ function* parsingLarge(bytes: Uint8Array): Paced<unknown> {
 }
 
 /**
- * A number that is valid JSON but does not fit a 64-bit float. No field accepts it; messages show it as written. In
- * bodies over MAX_HUGE_TEXT bytes it becomes Infinity.
+ * A number that is valid JSON but exceeds a 64-bit float. No field accepts it; messages show it as written. In bodies
+ * over MAX_HUGE_TEXT bytes it becomes Infinity.
  */
 export class HugeNumber {
   constructor(readonly written: string) {}
 }
 
-/** Matches numbers beyond 1.8e308, and some other text. */
+/** Pattern that matches all numbers beyond 1.8e308, and some other text. */
 const HUGE = /\d[eE]\+?\d{3}|(?<!\d)\d{309}/;
-/** Longer texts are not searched for such numbers: parsing with a reviver is eighty times slower. */
+/** Maximum length of a text that is searched for such large numbers: parsing with a reviver is eighty times slower. */
 const MAX_HUGE_TEXT = 1 << 16;
 
 function keepHuge(_key: string, value: unknown, { source }: { source: string }): unknown {
   return value === Infinity || value === -Infinity ? new HugeNumber(source) : value;
 }
 
-/** Counts brackets and commas outside strings, before anything is built. Throws ApiError above a limit. */
+/** Counts brackets and commas outside strings, before parsing. Throws ApiError above a limit. */
 function* checkShape(bytes: Uint8Array): Paced<void> {
   let depth = 0;
   let deepest = 0;
@@ -94,9 +94,9 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
       containers++;
       deepest = Math.max(deepest, ++depth);
       commas[depth] = byte === 0x7b ? 0 : -Infinity;
-    } else if (byte === 0x5d || byte === 0x7d) { // ] }
+    } else if (byte === 0x5d || byte === 0x7d) { // ] or }
       depth--;
-    } else if (byte === 0x2c) { // ,
+    } else if (byte === 0x2c) { // comma
       values++;
       if (++commas[depth] > fields) fields = commas[depth];
     }
@@ -120,7 +120,7 @@ function atMost(limit: keyof typeof JSON_LIMITS, count: number): void {
   throw new ApiError(400, "invalid_json", message);
 }
 
-/** Applies the same depth limit to a value that was parsed elsewhere. */
+/** Throws ApiError if a parsed value is deeper than JSON_LIMITS allows. */
 export function checkDepth(value: unknown): void {
   atMost("depth", depthOf(value));
 }

@@ -8,7 +8,7 @@ export function digits(min: number, max: number) {
     .openapi({ type: "integer", minimum: min, maximum: max, pattern: undefined });
 }
 
-/** Id of the last entry of the previous page. */
+/** Schema of a cursor: the id of the last entry of the previous page. */
 export const cursor = z.string().min(1).max(100).optional().openapi({
   description: "Id of the last entry on the previous page",
 });
@@ -40,7 +40,7 @@ const HOUR = 3600;
 /** Allowed lifetime of a file, in seconds. */
 export const KEPT_SECONDS = { min: HOUR, max: 30 * 24 * HOUR } as const;
 
-/** `expires_after` in JSON. */
+/** Schema of `expires_after` in JSON. */
 export const expiry = z.object({
   anchor: z.enum(["created_at"]),
   seconds: z.number().int().min(KEPT_SECONDS.min).max(KEPT_SECONDS.max),

@@ -1,7 +1,7 @@
 /**
  * Yields the items of all sources as they arrive, in order within each source. A source resumes only after its item is
- * taken, so nothing piles up behind a slow reader. The first failure, or leaving the iteration, aborts `abort` and
- * waits for the other sources to end; a failure is then thrown.
+ * taken, so that items do not accumulate for a slow reader. The first failure, or leaving the iteration, aborts `abort`
+ * and waits for the other sources to end; a failure is then thrown.
  *
  * std's MuxAsyncIterator does not fit: behind a slow reader it collects items without limit, reports failures late, and
  * ends no source.

@@ -1,12 +1,12 @@
 import type { Engine, Models } from "../../engine/mod.ts";
 import { overflowOf } from "./context_overflow.ts";
 
-/** Returns the model that a validated body names, or undefined if it names none. */
+/** Returns the model name in a validated body, or undefined if it has none. */
 export function modelName(body: unknown): string | undefined {
   return (body as { model?: string | null }).model ?? undefined;
 }
 
-/** Runs `action` with the engine of a model, which stays loaded meanwhile. Without a name, uses the only model. */
+/** Runs `action` with the engine of a model, which stays loaded meanwhile. Without a name, it uses the only model. */
 export async function withModel<T>(
   models: Models,
   name: string | null | undefined,

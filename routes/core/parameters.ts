@@ -46,9 +46,9 @@ export const IGNORED = {
 const IGNORED_NAMES: ReadonlySet<string> = new Set(Object.values(IGNORED).flat());
 
 interface Refused {
-  /** Returns whether a value, which is not null, asks for an effect. Values that ask for nothing are accepted. */
+  /** Returns whether a value other than null requests an effect. Other values are accepted. */
   readonly asks: (value: unknown) => boolean;
-  /** Advice for the client, unless it depends on the endpoint's fields. */
+  /** Advice for the client; "form" and "calls": it depends on the endpoint's fields. */
   readonly instead: string | "form" | "calls";
 }
 
@@ -115,7 +115,7 @@ function refused(
 /** The names of all refused parameters. */
 export const REFUSED_NAMES: readonly string[] = Object.keys(REFUSED);
 
-/** Fields that constrain an answer. The advice names the first of them that the endpoint has. */
+/** Fields that constrain an answer. The advice names the first one that the endpoint supports. */
 const FORM_FIELDS: Readonly<Record<string, string>> = {
   text: 'use "text": {"format": …}',
   output_config: 'use "output_config": {"format": …}',
@@ -124,10 +124,10 @@ const FORM_FIELDS: Readonly<Record<string, string>> = {
   format: 'use "format"',
 };
 
-/** Maximum warnings of one request, so that a hostile body costs little. */
+/** Maximum warnings of one request, to bound the cost of a hostile body. */
 const MAX_WARNINGS = 8;
 
-/** What happens to parameters that an endpoint does not know. */
+/** Options for parameters that an endpoint does not know. */
 export interface ParameterOptions {
   /** Whether to refuse unknown parameters. */
   readonly strictParameters?: boolean;
@@ -166,7 +166,7 @@ type Fields = Record<string, unknown>;
 
 /**
  * Returns the parameters that are neither in the schema nor in a table, of the object and of nested objects such as
- * `stream_options`. Throws ApiError for a refused parameter. In the parsed object `body`, values with llama-server's
+ * `stream_options`. Throws ApiError for a refused parameter. In the parsed object `body`, values under llama-server's
  * name of a sampling setting move to OpenAI's name.
  */
 function settle({ shape }: z.ZodObject, given: Fields, body: Fields, path: readonly string[]): string[] {
@@ -195,7 +195,7 @@ function settle({ shape }: z.ZodObject, given: Fields, body: Fields, path: reado
   return names.slice(0, MAX_WARNINGS);
 }
 
-/** Moves each value that has llama-server's name of a sampling setting to OpenAI's name. */
+/** Moves each sampling value under llama-server's name to OpenAI's name. */
 function unite(shape: object, body: Fields, path: readonly string[]): void {
   for (const [, { api: { name }, llamaServer: other }] of SAMPLING_SETTINGS) {
     if (other === undefined || !(other in shape)) continue;
@@ -232,12 +232,12 @@ function adviceFor(name: string, shape: object): string {
   return field === undefined ? LEAVE_OUT : FORM_FIELDS[field];
 }
 
-/** Returns a name from a client, quoted, in printable characters for logs. */
+/** Returns a client's parameter name for logs: quoted, in printable characters. */
 function shown(name: string): string {
   return JSON.stringify(name.replace(/[\p{C}\u2028\u2029]/gu, "\ufffd"));
 }
 
-/** Returns warnings as the value of a header: printable ASCII of bounded length. */
+/** Returns warnings as a header value: printable ASCII of bounded length. */
 export function warningHeader(warnings: readonly string[]): string {
   return warnings.slice(0, MAX_WARNINGS).join("; ").replace(/[^\x20-\x7e]/g, "?");
 }

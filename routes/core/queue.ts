@@ -3,21 +3,21 @@ import type { Engine } from "../../engine/mod.ts";
 interface Pace {
   /** Time from which the interval to the first of `ends` is measured. */
   since: number;
-  /** Times at which answers ended, oldest first. */
+  /** Times of the last ended answers, oldest first. */
   ends: number[];
 }
 
-/** How many end times of answers are kept. */
+/** Number of end times of answers to keep. */
 const REMEMBERED = 32;
-/** Bounds of the estimate in seconds. The official clients ignore waits of a minute or more. */
+/** Bounds of the estimated wait in seconds. The official clients ignore waits of a minute or more. */
 const LEAST = 1;
 const MOST = 59;
 
 const paces = new WeakMap<Engine, Pace>();
 
 /**
- * Records the start of an answer. After an idle time, the rate is measured again from zero. Times are in milliseconds
- * of performance.now().
+ * Records the start of an answer. After an idle time, the rate measurement restarts. Times are in milliseconds of
+ * performance.now().
  */
 export function noteStart(engine: Engine, now = performance.now()): void {
   const { running, waiting } = engine.stats();
@@ -38,7 +38,7 @@ export function noteEnd(engine: Engine, now = performance.now()): void {
  */
 export function secondsUntilRoom(engine: Engine, now = performance.now()): number {
   const { since, ends } = paces.get(engine) ?? { since: now, ends: [] };
-  // Assume that one answer ends now, so that an estimate exists before the first answer ends.
+  // The estimate assumes that one answer ends now, so that it exists before the first answer ends.
   const secondsEach = (now - since) / 1000 / (ends.length + 1);
   return Math.min(Math.max(Math.ceil(engine.stats().waiting * secondsEach), LEAST), MOST);
 }

@@ -3,28 +3,28 @@ import { type ApiError, clientLeft } from "./errors.ts";
 import { settledWithin } from "./settled.ts";
 
 const HEADERS = {
-  // no-transform, because compression would delay tokens.
+  // no-transform: compression by a proxy would delay tokens.
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no",
 };
 
-/** Media types of streams. */
+/** Media types of streamed answers. */
 export const EVENTS = "text/event-stream";
 export const LINES = "application/x-ndjson";
 
 /** Differences between the streams of the APIs. */
 export interface StreamShape {
-  /** The stream is JSON lines, not server-sent events. */
+  /** Whether the stream consists of JSON lines instead of server-sent events. */
   readonly lines?: boolean;
-  /** Returns the line that keeps an idle stream of JSON lines open. Server-sent events have comments for that. */
+  /** Returns the line that keeps an idle stream of JSON lines open. Server-sent events use comments instead. */
   readonly waiting?: () => object;
-  /** Each event is named after the `type` of its object. */
+  /** Whether each event is named after the `type` of its object. */
   readonly named: boolean;
-  /** `[DONE]` ends the stream. */
+  /** Whether `[DONE]` ends the stream. */
   readonly done: boolean;
   /** Returns the events that end a failed stream. */
   readonly failure: (error: ApiError) => readonly object[];
-  /** Called when no chunk is computed any more. */
+  /** Called when no further chunk will be computed. */
   readonly ended?: () => void;
 }
 
@@ -36,8 +36,8 @@ const KEEP_ALIVE = utf8.encode(": waiting\n\n");
 
 /**
  * Returns the chunks as server-sent events or JSON lines. A failure before the first chunk, within `headersAfterMs`, is
- * thrown, so that it still gets its own status; later failures become an error event or line. Aborts `abort` when the
- * reader leaves, or takes nothing for `stallMs`.
+ * thrown and gets its own status; a later one becomes an error event or line. Aborts `abort` when the reader leaves or
+ * accepts nothing for `stallMs`.
  */
 export async function eventStream(
   chunks: AsyncGenerator<unknown>,
@@ -74,7 +74,7 @@ function streamBody(
   let drained = () => {};
   abort.signal.addEventListener("abort", () => drained(), { once: true });
 
-  /** Resolves when the reader has caught up; aborts when it takes too long. */
+  /** Resolves when the stream's reader has caught up; aborts the stream if that takes too long. */
   async function room(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
     if (controller.desiredSize! > 0 || abort.signal.aborted) return;
     const timer = setTimeout(() => abort.abort(clientLeft()), stallMs);
@@ -106,7 +106,7 @@ function streamBody(
 
   return new ReadableStream<Uint8Array>({
     start(controller) {
-      // Not returned: a pending start would delay pull. On an error the connection is reset.
+      // The promise is not returned: a pending start would delay pull. On an error the connection is reset.
       pump(controller).catch((error) => controller.error(error));
     },
     pull: () => drained(),

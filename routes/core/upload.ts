@@ -7,16 +7,16 @@ import { ApiError, incompleteBody } from "./errors.ts";
 /** Receives the content of a file while it is uploaded. */
 export interface Sink {
   readonly bytes: number;
-  /** Aborts, with the reason, when the sink accepts no more. */
+  /** Aborts, with the reason, when the sink accepts no more content. */
   readonly signal: AbortSignal;
   write(bytes: Uint8Array): Promise<void>;
   discard(): Promise<void>;
 }
 
 export interface ReceivedForm<S extends Sink> {
-  /** The first value of each field. */
+  /** The first value of each form field. */
   readonly fields: Record<string, string>;
-  /** Names of fields that occurred more than once. */
+  /** Names of form fields that occurred more than once. */
   readonly repeated: ReadonlySet<string>;
   readonly file: { readonly filename: string; readonly sink: S };
 }
@@ -27,9 +27,9 @@ type Part = Readable & { readonly truncated: boolean };
 const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 1024;
 const MAX_NAME_BYTES = 200;
-/** Content that may be received while the sink writes earlier content. */
+/** Maximum bytes to receive while the sink writes earlier content. */
 const AHEAD_BYTES = 512 * 1024;
-/** Maximum size of the form around the file. */
+/** Maximum bytes of the form, without the file. */
 const MAX_FORM_BYTES = 64 * 1024;
 
 /**
@@ -61,7 +61,7 @@ class Form<S extends Sink> {
   #failure: Error | undefined;
   readonly #began = performance.now();
   #received = 0;
-  /** Ends the current wait. */
+  /** Ends the current wait with an error. */
   #interrupt: (failure: Error) => void = () => {};
 
   constructor(
@@ -112,7 +112,7 @@ class Form<S extends Sink> {
       } catch (error) {
         throw this.#failure ?? (error instanceof ApiError ? error : incompleteBody());
       } finally {
-        // Discard the rest of the body.
+        // The rest of the body is discarded.
         reader.cancel().catch(() => {});
       }
     }
@@ -131,7 +131,7 @@ class Form<S extends Sink> {
   }
 
   async discard(): Promise<void> {
-    // Without this, an incomplete file would never end.
+    // Without this call, an incomplete file would never end.
     this.#part?.destroy();
     await this.#writing?.catch(() => {});
     await this.#file?.sink.discard();
@@ -156,7 +156,7 @@ class Form<S extends Sink> {
     });
     this.#parser.on("file", (name, part, filename) => {
       this.#part = part as Part;
-      // Without a listener, an error before or after reading the content would end the process.
+      // Without an error listener, an error before or after reading the content would end the process.
       part.on("error", (error) => fail(badForm(error.message)));
       this.#writing = this.#receive(name, this.#part, filename);
       this.#writing.catch((error) => {
@@ -183,8 +183,8 @@ class Form<S extends Sink> {
   }
 
   /**
-   * Rejects early when the form or the disk fails. It does not use `Promise.race` with one promise for the whole
-   * upload: that promise would keep every awaited chunk in memory.
+   * Settles as `work` does, or rejects early if the form or the disk fails. It does not use `Promise.race` with one
+   * promise for the whole upload: that promise would keep every awaited chunk in memory.
    */
   #orFailure<T>(work: Promise<T>): Promise<T> {
     if (this.#failure) return Promise.reject(this.#failure);
@@ -194,7 +194,7 @@ class Form<S extends Sink> {
     });
   }
 
-  /** Some of the body must arrive within `bodyMs`, and all of it at the minimum rate. */
+  /** Waits for `work`. Some of the body must arrive within `bodyMs`, and all of it at the minimum rate. */
   async #soon<T>(work: Promise<T>): Promise<T> {
     const { bodyMs, bodyBytesPerSecond } = this.limits;
     const allowedMs = bodyMs + this.#received / bodyBytesPerSecond * 1000;
@@ -208,7 +208,7 @@ class Form<S extends Sink> {
   }
 }
 
-/** Returns the last part of a path, without characters that could harm a terminal or a header. */
+/** Returns the last part of a file path, without characters that could harm a terminal or a header. */
 function cleanName(filename: string | undefined): string {
   const name = (filename ?? "").toWellFormed().split(/[\\/]/).at(-1)!;
   // deno-lint-ignore no-control-regex
@@ -229,7 +229,7 @@ function tooSlow({ bodyMs, bodyBytesPerSecond }: UploadLimits): ApiError {
   return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
 }
 
-/** `announced`: bytes of the whole form. */
+/** Returns the error for a form that is too large. `announced`: bytes of the whole form. */
 function tooLarge({ uploadBytes }: UploadLimits, announced?: number): ApiError {
   const got = announced === undefined ? "more" : `a form of ${announced}`;
   const message = [

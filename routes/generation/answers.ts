@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { PromptProgress } from "../../engine/answers/pieces.ts";
 
 export const finishReason = z.enum(["stop", "length"]);
-/** Fields that all chunks of one answer share. */
+/** Fields that all chunks of an answer share. */
 export const answerHead = {
   id: z.string(),
   created: z.number().int(),
@@ -67,7 +67,7 @@ export const errorAnswer = z.object({
   }).catchall(z.number()),
 }).openapi("Error");
 
-/** Header of refusals that end after some time. */
+/** Header of refusals that are temporary. */
 export const retryAfter = z.object({
   "retry-after": z.string().regex(/^\d+$/).optional().openapi({ description: "Seconds to wait" }),
 });

@@ -79,12 +79,15 @@ type Finish = z.output<typeof chatFinish>;
 
 /** The options of a request that affect its answer. */
 export interface ChatShape {
-  /** Number of answers. */
+  /** Number of answers to the prompt. */
   readonly n: number;
   readonly logprobs: boolean;
-  /** Format of tool calls; undefined when the request gives no tools. */
+  /** Format of tool calls; undefined if the request has no tools. */
   readonly calls?: "tool_calls" | "function_call";
-  /** For streams: whether a last chunk has the usage, and whether chunks report progress while the prompt is read. */
+  /**
+   * Streaming options: whether a last chunk has the usage, and whether chunks report progress while the prompt is
+   * processed.
+   */
   readonly withUsage: boolean;
   readonly withProgress: boolean;
 }
@@ -190,7 +193,7 @@ export async function* chatChunks(
     const { index } = piece;
     if (!started[index]) {
       started[index] = true;
-      // An answer with tool calls may have no content.
+      // An answer with tool calls may have no content, so it begins with null.
       yield chunk(index, { role: "assistant", content: shape.calls ? null : "", refusal: null });
     }
     if (piece.type === "progress") {
@@ -207,7 +210,7 @@ export async function* chatChunks(
   if (shape.withUsage) yield { ...head, choices: [], usage: usageOf(usages, shape.n) };
 }
 
-/** Returns a part as a delta. A call starts with its id and name; its arguments follow in fragments. */
+/** Returns a part as a delta. A tool call starts with its id and name; its arguments follow in fragments. */
 function deltaOf(part: ChatPart, { calls }: ChatShape): Delta {
   switch (part.type) {
     case "content":

@@ -9,7 +9,7 @@ import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
 import { paced } from "../core/paced.ts";
 
-/** A conversation in OpenAI's format, with all fields that decide its prompt and its answer. */
+/** Schema of a conversation in OpenAI's format, with all fields that determine its prompt and answer. */
 export const chatRequest = z.object({
   ...generationFields,
   ...promptFields,

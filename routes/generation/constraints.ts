@@ -9,7 +9,7 @@ export type JsonSchemaBody = boolean | JsonObject;
 type JsonObject = Readonly<Record<string, unknown>>;
 
 /**
- * Whether the schema has a number that does not fit a 64-bit float. Such a number would be dropped, or become another
+ * Returns whether the schema has a number that exceeds a 64-bit float. Such a number would be dropped, or change a
  * rule.
  */
 function hasHugeNumber(value: unknown): boolean {
@@ -18,7 +18,7 @@ function hasHugeNumber(value: unknown): boolean {
   return value instanceof HugeNumber || Object.values(value).some(hasHugeNumber);
 }
 
-/** Accepts an object (or a boolean). The depth is already bounded for the whole body. */
+/** Returns a schema that accepts an object (or a boolean). The depth is already bounded for the whole body. */
 function jsonValue<T>(what: string, orBoolean: boolean) {
   return z.custom<T>((value) => {
     if (typeof value === "boolean") return orBoolean;
@@ -42,11 +42,11 @@ export const argumentsSchemaOrNull = documented(argumentsSchema.nullish(), {
   ...SCHEMA,
   type: ["object", "null"],
 });
-/** An object whose numbers are kept unchanged. */
+/** Schema of an object whose numbers keep their text. */
 export const jsonObject = documented(jsonValue<JsonObject>("an object", false), { type: "object" });
 
 const schemaText = text(1, LIMITS.grammarCharacters);
-/** vLLM also accepts a schema as JSON in a string. */
+/** Schema of a JSON schema, or its text: vLLM accepts both. */
 const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
   .superRefine((value, ctx) => {
     if (typeof value !== "string") return;
@@ -130,7 +130,7 @@ const structuredOutputs = z.object({
     })`,
   );
 }).openapi({
-  // The alternatives exclude each other; each also allows null for the other fields.
+  // The alternatives exclude each other; each allows null in the other fields.
   anyOf: STRUCTURES.map((name) => ({
     required: [name],
     properties: Object.fromEntries(STRUCTURES.map((other) => {
@@ -142,7 +142,7 @@ const structuredOutputs = z.object({
   })),
 } as never);
 
-/** Fields that ask for a form of the answer, as OpenAI, llama-server and vLLM name them. */
+/** Fields for the form of the answer, named as by OpenAI, llama-server and vLLM. */
 export const constraintFields = {
   response_format: responseFormat.nullish(),
   grammar: text(0, LIMITS.grammarCharacters).nullish().openapi({
@@ -160,7 +160,7 @@ export const constraintFields = {
 
 type Fields = { [name in keyof typeof constraintFields]?: z.output<(typeof constraintFields)[name]> };
 
-/** A form of the answer, and the parameter that asks for it. */
+/** A requested form of the answer, and the parameter that requests it. */
 export interface AskedForm {
   readonly constraint: Constraint;
   readonly param: string;
@@ -170,7 +170,7 @@ export interface AskedForm {
  * Refuses a request with two different constraints. `own` is the constraint from a field that only this endpoint has.
  */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
-  // Some clients send one form in two fields.
+  // Some clients send the same form in two fields.
   const forms = [...(own ? [own] : []), ...formsOf(body)];
   const texts = forms.map(({ constraint }) => JSON.stringify(constraint));
   const asked = forms.filter((_, i) => texts.indexOf(texts[i]) === i);
@@ -218,14 +218,17 @@ function structuredForm(structured: z.output<typeof structuredOutputs>): [string
   return ["structured_outputs.json_object", ANY_OBJECT];
 }
 
-/** Returns whether a field is set. A missing field and null both count as not set. */
+/** Returns whether a field is set: neither missing nor null. */
 export function isGiven<T>(value: T | null | undefined): value is T {
   return value !== undefined && value !== null;
 }
 
 export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
-/** `closed`: whether an object must not have properties that its schema does not list. */
+/**
+ * Returns the constraint of a JSON schema. `closed`: whether objects must not have properties that the schema does not
+ * list.
+ */
 export function jsonForm(given: JsonSchemaBody | string, closed = false): Constraint {
   const schema = typeof given === "string" ? tryJson(given) : given;
   return { kind: "json_schema", schema, ...(closed && { closed }) };

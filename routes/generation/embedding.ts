@@ -3,7 +3,7 @@ import { ApiError, queueFull } from "../core/errors.ts";
 import type { RunOptions } from "./generation.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
 
-/** Engine errors after which nothing has run. */
+/** Codes of engine errors after which nothing has run. */
 const REFUSALS: ReadonlySet<string> = new Set([
   "context_length_exceeded",
   "invalid_request",
@@ -50,7 +50,7 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
     const message = `The model "${id}" ${does} and generates no text: use ${path}, or another model`;
     throw new ApiError(400, "not_supported", message, { param: "model" });
   }
-  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine itself refuses
+  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // a GPU engine refuses
   const message = wanted === "ranking"
     ? `The model "${id}" cannot rank: it has no ranking head (pooling_type rank and cls.output.weight); ` +
       "use /v1/embeddings, or a model that ranks"

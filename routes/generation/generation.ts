@@ -33,12 +33,12 @@ export interface RunOptions extends Sender {
   readonly loadMs?: number;
 }
 
-/** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */
+/** A validated request, which can be run once: as a whole answer or, if supported, as a stream of chunks. */
 export interface Prepared {
   readonly stream: boolean;
   answer(signal: AbortSignal): Promise<Record<string, unknown>>;
   chunks?(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
-  /** Returns the events that end a failed stream; by default the error in the format of a refusal. */
+  /** Returns the events that end a failed stream; by default an error in the format of a refusal. */
   failure?(error: ApiError): object[];
   /** Returns the line that keeps an idle stream of JSON lines open. */
   waiting?(): object;
@@ -49,7 +49,7 @@ export interface Running extends Prepared {
   readonly release: () => void;
 }
 
-/** Fields of every generation. */
+/** Body fields of every generation. */
 type Body = z.output<z.ZodObject<typeof samplingFields>> & {
   readonly stop?: string | readonly string[] | null;
   readonly lora?: readonly UsedAdapter[] | null;
@@ -128,7 +128,7 @@ export function checkToken(engine: Engine, id: number, param: string): void {
   throw new ApiError(400, "invalid_value", message, { param });
 }
 
-/** Throws ApiError 400 where an id is outside the vocabulary. */
+/** Throws ApiError 400 if an id is outside the vocabulary. */
 export function checkTokens(engine: Engine, ids: readonly number[], param: string): void {
   const { vocabSize } = engine.tokenizer;
   const at = finish(firstWrong(ids, (id) => id < vocabSize));
@@ -160,7 +160,7 @@ export function answersTo(request: CountedRequest, n: number): CountedRequest[] 
 
 /**
  * Checks that an answer can follow the constraint, before anything is queued or streamed. Otherwise throws ApiError 400
- * that names the parameter, among those that `asked` for a form.
+ * that names a parameter in `asked`.
  */
 export async function checkForm(
   engine: Engine,
@@ -256,8 +256,8 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
 }
 
 /**
- * Returns the usage summed over all answers. A prompt with several answers counts once. Tokens that one of these
- * answers computed do not count as cached, although the others may have found them in the cache.
+ * Returns the usage summed over all answers. A prompt with several answers counts once. Tokens that one answer computed
+ * do not count as cached, although the others may find them in the cache.
  */
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);

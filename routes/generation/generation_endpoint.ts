@@ -20,7 +20,7 @@ export interface Generation {
   readonly url: string;
   readonly endpoint: Endpoint;
   readonly errors: ErrorShape;
-  /** Checks a body as far as possible without a model. Returns the forms that it asks for. Throws ApiError. */
+  /** Checks a body as far as possible without a model. Returns the requested forms of the answer. Throws ApiError. */
   check(body: unknown, options?: ParameterOptions): AskedForm[];
   /**
    * Checks an untrusted body and takes the engine of the model that it names. Throws ApiError, ModelError, or the
@@ -33,11 +33,11 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly path: string;
   readonly operationId: string;
   readonly summary: string;
-  /** Description of a whole answer. */
+  /** OpenAPI description of a whole answer. */
   readonly description?: string;
   readonly request: Request;
   readonly answer: z.ZodType;
-  /** One event of the stream; missing if the answer is always whole. */
+  /** Description of a streamed event; undefined if the answer is always whole. */
   readonly chunk?: EventsSpec;
   readonly tag?: string;
   /** The ability that the model needs; by default generation. */
@@ -51,12 +51,9 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly warnings?: (body: z.output<Request>) => readonly string[];
   /** Prepares the request on its engine, which stays loaded meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
-  /**
-   * Returns the models by the dialect's names and with its keep-alive time. By default the server's own names
-   * and time apply.
-   */
+  /** Returns the models under the API's names and with the request's keep-alive time; by default the server's own. */
   readonly modelsFor?: (models: Models, body: z.output<Request>) => ModelUser;
-  /** Answers a request over HTTP that asks for no generation; returns undefined for others. */
+  /** Answers an HTTP request that needs no generation; returns undefined for others. */
   readonly instead?: (
     models: Models,
     body: z.output<Request>,
@@ -99,7 +96,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       return { ...await spec.prepare(held.engine, body, { ...options, loadMs }), release };
     } catch (error) {
       release();
-      // Embeddings and ranks say which of several texts is too long.
+      // Embeddings and rankings name the text that is too long.
       throw held && spec.ability === undefined ? overflowOf(error, held.engine) : error;
     }
   }

@@ -5,10 +5,10 @@ import { ApiError } from "../core/errors.ts";
 export interface Gap {
   readonly prefix: string;
   readonly suffix: string;
-  /** Text at the beginning of the gap, which the answer continues. */
+  /** Text at the beginning of the gap. The answer continues it. */
   readonly start: string;
   readonly files: readonly { readonly name: string; readonly text: string }[];
-  /** Tokens to reserve for the answer. */
+  /** Number of tokens to reserve for the answer. */
   readonly room: number;
 }
 
@@ -16,9 +16,9 @@ const REPOSITORY = "repository\n";
 const THIS_FILE = "this file\n";
 
 /**
- * Returns the prompt of an infill model: other files, then the text before and after the gap. It includes as many files
- * as fit, the last ones first; `truncated` if not all fit. Throws ApiError 400 if the model has no infill tokens, and
- * EngineError context_length_exceeded if the text alone is too long.
+ * Returns the prompt of an infill model: other files, then the text before and after the gap. It includes the last
+ * files that fit; `truncated`: not all fit. Throws ApiError 400 if the model has no infill tokens, and EngineError
+ * context_length_exceeded if the text alone is too long.
  */
 export function infillPrompt(engine: Engine, gap: Gap): { tokens: number[]; truncated: boolean } {
   const { infill } = engine.tokenizer;
@@ -41,7 +41,7 @@ export function infillPrompt(engine: Engine, gap: Gap): { tokens: number[]; trun
   return { tokens: [...begin, ...tokens, ...text], truncated };
 }
 
-/** Returns the tokens of as many other files as fit. */
+/** Returns the tokens of the other files that fit in the context. */
 function told(engine: Engine, infill: InfillTokens, { files }: Gap, room: number) {
   const encoded = (text: string) => engine.tokenizer.encode(text);
   const begin = infill.repo === undefined ? [] : [infill.repo, ...encoded(REPOSITORY)];

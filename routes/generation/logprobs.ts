@@ -35,7 +35,10 @@ interface PlacedToken {
   readonly offset: number;
 }
 
-/** `offset`: number of characters of the choice's text before these tokens. */
+/**
+ * Returns log-probabilities in the format of completions. `offset`: number of characters of the choice's text before
+ * these tokens.
+ */
 export function completionLogprobs(
   engine: Engine,
   tokens: readonly PlacedToken[],
@@ -49,7 +52,10 @@ export function completionLogprobs(
   };
 }
 
-/** Includes the chosen token, as OpenAI's API does. Returns null for a token that was not predicted. */
+/**
+ * Returns the top alternatives by text, including the chosen token as in OpenAI's API; null for a token that was not
+ * predicted.
+ */
 function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record<string, number> | null {
   if (logprob === null) return null;
   const entries = top.map((
@@ -61,8 +67,8 @@ function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record
 /** Returns the prompt's tokens with their offsets in the echoed text, which may or may not spell out control tokens. */
 export function placePrompt(engine: Engine, tokens: PromptTokens, echoed: string): PlacedToken[] {
   const decoder = engine.tokenizer.streamDecoder({ continuation: true });
-  let position = 0; // UTF-16 units of `echoed`
-  let offset = 0; // characters
+  let position = 0; // in UTF-16 units of `echoed`
+  let offset = 0; // in characters
   return tokens.map((scored) => {
     const placed = { ...scored, offset };
     const isControl = engine.tokenizer.isControl(scored.token);

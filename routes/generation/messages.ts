@@ -87,8 +87,8 @@ const name = text(1, 256);
 const NO_CALLS = { tool_calls: { type: ["array", "null"], maxItems: 0 }, function_call: { type: "null" } };
 
 /**
- * Arguments of an earlier call, as an object or as the text that a model wrote. A token limit may have cut that text, so
- * it need not be JSON.
+ * Arguments of an earlier call, as an object or as the text that a model wrote. A token limit may have cut that text,
+ * so it need not be JSON.
  */
 export const callArguments = z.union([z.string(), jsonObject], { error: "must be an object or a text" })
   .nullish();
@@ -98,7 +98,7 @@ export function argumentsText(given: z.output<typeof callArguments>): string {
   return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
-/** The id of a call. Calls and results without ids are matched by order. */
+/** Schema of a call's id. Calls and results without ids are paired by order. */
 export const callId = text(0, 256).nullish();
 
 const calledFunction = z.object({ name, arguments: callArguments });
@@ -273,7 +273,8 @@ export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
 }
 
 /**
- * Returns true if the answer continues the last message. Like llama-server, the default is true for the assistant's.
+ * Returns whether the answer continues the last message. As in llama-server, the default is true for the assistant's
+ * message.
  */
 export function continuesLast(body: Prefill): boolean {
   if (!canContinue(body.messages)) return false;

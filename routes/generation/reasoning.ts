@@ -22,7 +22,7 @@ export const reasoningFields = {
 
 type Fields = { [name in keyof typeof reasoningFields]?: z.output<(typeof reasoningFields)[name]> };
 
-/** Refuses two fields that contradict each other. */
+/** Refuses reasoning fields that contradict each other. */
 export function checkReasoning(body: Fields, ctx: z.RefinementCtx): void {
   const { reasoning_effort: effort, thinking_budget_tokens: budget, thinking } = body;
   const budgets = [budget, thinking?.budget_tokens].filter((value) => value !== undefined && value !== null);
@@ -40,8 +40,8 @@ export function checkReasoning(body: Fields, ctx: z.RefinementCtx): void {
 }
 
 /**
- * Returns the reasoning options for a chat form. `variables` of the template also count: enable_thinking can turn it
- * off.
+ * Returns the reasoning options for a chat form. The template's `variables` also count: enable_thinking can turn
+ * reasoning off.
  */
 export function reasoningOf(
   body: Fields,

@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { checkTokenIds, documented, PROMPT_TEXT, TOKEN_ID } from "../core/fields.ts";
 
-/** One or several texts, each as text or as token ids. */
+/** A field of one or several texts, each as text or as token ids. */
 export type TextsOrIds = string | string[] | number[] | number[][];
 
 /** Schema of up to `most` texts. Checked by hand, like `tokenIds`. */
@@ -30,7 +30,7 @@ export function each(texts: TextsOrIds): readonly (string | number[])[] {
   return typeof texts[0] === "number" ? [texts as number[]] : texts as (string | number[])[];
 }
 
-/** Returns whether the first entry fits one of the allowed forms. */
+/** Returns whether the field's first entry has one of the allowed forms. */
 function hasShape(value: unknown, most: number): boolean {
   if (typeof value === "string") return true;
   if (!Array.isArray(value) || value.length === 0) return false;
@@ -39,7 +39,7 @@ function hasShape(value: unknown, most: number): boolean {
     value.length <= most && (typeof first === "string" || Array.isArray(first));
 }
 
-/** Reports the first entry of another kind than the first one. */
+/** Reports the first entry whose kind differs from that of the first entry. */
 function checkEntries(texts: TextsOrIds, ctx: z.RefinementCtx): void {
   if (typeof texts === "string") return;
   if (typeof texts[0] === "number") return checkTokenIds(texts, ctx);

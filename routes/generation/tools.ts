@@ -15,7 +15,7 @@ export const functionBody = z.object({
   }),
 });
 
-/** Other kinds of tools are refused as unsupported before any other field is checked. */
+/** Schema of a tool. Other kinds of tools are refused as unsupported before any other field is checked. */
 const tool = z.object({
   type: documented(z.string(), { type: "string", enum: ["function"] }),
   function: functionBody.optional(),
@@ -27,7 +27,7 @@ const tool = z.object({
   }
 }).openapi({ required: ["type", "function"] });
 
-/** Returns words for tools of a type that came from a client. */
+/** Returns a phrase for tools of a type that a client sent. */
 export function toolsOfType(type: string): string {
   return `tools of the type ${JSON.stringify(type.slice(0, 60))}`;
 }
@@ -73,7 +73,7 @@ export interface AskedTools {
   readonly tools: readonly Tool[];
   readonly choice: ToolChoice;
   readonly parallel: boolean;
-  /** true if the request gave `functions`: calls are then returned as `function_call`. */
+  /** Whether the request gave `functions`: calls are then returned as `function_call`. */
   readonly older: boolean;
 }
 
@@ -106,7 +106,7 @@ export function toolForms(asked: AskedTools | undefined): AskedForm[] {
   ) ?? [];
 }
 
-/** Returns the form of a tool's arguments, if it has a schema. `param`: the schema's place in the request. */
+/** Returns the form of a tool's arguments, if it has a schema. `param`: the schema's path in the request. */
 export function toolForm({ name, parameters: schema, strict }: Tool, param: string): AskedForm[] {
   if (!schema) return [];
   const loose = strict ? {} : { looseFor: name };
@@ -128,7 +128,7 @@ export function checkTools(body: Fields, ctx: z.RefinementCtx): void {
     const message = '"tools" and "functions" are two formats of the same field; send one of them';
     return refuse(ctx, ["functions"], "conflicting_parameters", message);
   }
-  // Tools without a name are refused elsewhere.
+  // Tools without a name are refused by another check.
   const names = body.tools?.flatMap((tool) => tool.function?.name ?? []) ?? [];
   const olderNames = body.functions?.map(({ name }) => name) ?? [];
   checkNames(names, (i) => ["tools", i, "function", "name"], ctx);

@@ -1,8 +1,8 @@
 const TICK_MS = 50;
 
 /**
- * A clock in milliseconds that runs only while this process can read from clients. It stands still while the process is
- * blocked (tokenizing a long prompt, a busy machine), so that clients are not timed out for that.
+ * A clock in milliseconds that stops while this process is blocked (a long prompt, a busy machine), so that clients do
+ * not time out because of the server.
  */
 export class Clock {
   now = 0;

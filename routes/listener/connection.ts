@@ -4,7 +4,7 @@ import { Duplex } from "node:stream";
 import { type ApiError, incompleteBody } from "../core/errors.ts";
 import type { Clock } from "./clock.ts";
 
-/** The state of a connection. It decides whether, and after how long, the connection may be closed. */
+/** The state of a connection, which determines whether and when the listener may close it. */
 export type Phase =
   /** A new connection that has received nothing. */
   | "new"
@@ -21,17 +21,17 @@ export type Phase =
 
 const SMALL_READ = 4 << 10;
 const LARGE_READ = 64 << 10;
-/** One buffer for discarded input, shared by all connections. */
+/** Buffer for discarded input, shared by all connections. */
 const DISCARDED = new Uint8Array(LARGE_READ);
 const LARGE_WRITE = 64 << 10;
 
 /**
  * A connection as a stream for node:http, which counts bytes and tracks its phase. At most one read and one write run
- * at a time. A request emits "cut" when its body ends too early or is malformed. The connection emits "answered" when no
- * request is left to answer.
+ * at a time. A request emits "cut" when its body ends too early or is malformed. The connection emits "answered" when
+ * no request is left to answer.
  */
 export class Connection extends Duplex {
-  /** When the phase began, on the clock, and the bytes received since. */
+  /** Start of the phase on the clock, and the number of bytes received since. */
   since: number;
   received = 0;
   /** Time since which the client has accepted nothing of the current write; undefined without a write. */
@@ -54,7 +54,7 @@ export class Connection extends Duplex {
         socket.setKeepAlive(true);
       }
     } catch {
-      // The client has already left; the first read will report that.
+      // The client has already left, and the first read will report it.
     }
   }
 
@@ -97,7 +97,7 @@ export class Connection extends Duplex {
     return this.#requests.find(({ complete }) => !complete)?.emit("cut", reason) ?? false;
   }
 
-  /** Drops all further input. The parser may already serve another connection, which the input must not reach. */
+  /** Drops all further input: the parser may already serve another connection. */
   discardInput(): void {
     this.removeAllListeners("data").resume();
   }
@@ -115,16 +115,16 @@ export class Connection extends Duplex {
     this.#reading = true;
     try {
       for (let more = true; more && !this.destroyed;) {
-        // After the last answer, input only keeps the system from resetting the connection.
+        // After the last answer, input is read only so that the system does not reset the connection.
         const bytes = this.#ending ? DISCARDED : new Uint8Array(this.#readSize);
         const count = await this.socket.read(bytes);
         if (this.destroyed) return;
         if (bytes === DISCARDED && count !== null) continue;
         if (count === null) return this.#ended();
         this.#count(count);
-        // A client that sends much gets large reads; idle connections hold little memory.
+        // A client that sends much gets large reads; idle connections occupy little memory.
         this.#readSize = count === bytes.length ? LARGE_READ : SMALL_READ;
-        // A body is kept in these parts, so a part must not keep a large buffer alive.
+        // The body keeps these parts, so a small part is copied out of its large buffer.
         const part = count < bytes.length / 2 ? bytes.slice(0, count) : bytes.subarray(0, count);
         more = this.push(Buffer.from(part.buffer, 0, count));
       }
@@ -133,7 +133,10 @@ export class Connection extends Duplex {
     }
   }
 
-  /** A client that cut its request short may still read the refusal; any other client has left. */
+  /**
+   * Handles the end of input. A client that cut its request short may still read the refusal; any other client has
+   * left.
+   */
   #ended(): void {
     this.#cut = this.phase === "body";
     if (this.#cut) this.cutBody(incompleteBody());
@@ -188,7 +191,7 @@ export class Connection extends Duplex {
     done(error);
   }
 
-  /* Methods that node:http expects of a socket. The listener handles all timeouts. */
+  /* Methods that node:http requires of a socket. The listener handles all timeouts. */
 
   setTimeout(): this {
     return this;

@@ -1,7 +1,7 @@
 /**
  * Returns how many file descriptors this process can still open, at most `most`. It opens the readable file `path`
- * until the system refuses, then closes all again. The files with the system's limit are outside the permissions, and
- * the process's own use would also have to be known. Call it while nothing else opens files.
+ * until the system refuses, then closes all again. The permissions do not include the files with the system's limits.
+ * Call it while nothing else opens files.
  */
 export function freeDescriptors(path: string, most: number): number {
   const open: Deno.FsFile[] = [];

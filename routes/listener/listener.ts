@@ -21,7 +21,7 @@ export interface ListenerOptions {
   readonly onError: (error: unknown) => void;
 }
 
-/** The listener's facts about a request besides its content. */
+/** Facts about a request that its content does not show. */
 interface Delivery {
   /** Resolves when the connection has finished the answer: to true if the whole answer was sent. */
   readonly sent: Promise<boolean>;
@@ -33,9 +33,9 @@ interface Delivery {
 const CROWDED = 0.75;
 /** Milliseconds for which a connection in each phase is safe from eviction. */
 const SAFE_MS = { new: 1000, head: 1000, closing: 250, idle: 1000, body: 2000 };
-/** How long, in milliseconds, input after the last answer is read and discarded. */
+/** Milliseconds for which input after the last answer is read and discarded. */
 const LINGER_MS = 2000;
-/** Idle connections stay open this much longer than announced, so that a last request is not lost. */
+/** Milliseconds that an idle connection stays open beyond the announced time, so that a last request is not lost. */
 const IDLE_GRACE_MS = 1000;
 /** Maximum requests that a client may pipeline. */
 const MAX_PIPELINED = 32;
@@ -53,7 +53,7 @@ export class Listener {
   readonly #open = new Set<Connection>();
   readonly #clock: Clock;
   #stopping = false;
-  /** Ends the wait for a free place. */
+  /** Ends the wait for a free connection. */
   #freed = () => {};
   #reportedAt = -Infinity;
 
@@ -61,7 +61,7 @@ export class Listener {
     const { address, limits } = options;
     this.#socket = listenAt(address);
     this.#http = createServer({ keepAliveTimeout: limits.idleMs, requireHostHeader: false });
-    // node:http closes each connection after its answer unless it listens, but connections are accepted here instead.
+    // node:http closes each connection after its answer unless it listens, so it is made to believe that it does.
     Object.defineProperty(this.#http, "listening", { get: () => !this.#stopping });
     this.#http.on("request", (incoming, outgoing) => this.#answer(incoming, outgoing));
     this.#http.on("clientError", (error, connection) => refuse(error, connection as unknown as Connection));
@@ -70,7 +70,7 @@ export class Listener {
     this.#accept();
   }
 
-  /** undefined for a Unix socket. */
+  /** Address of the listener; undefined for a Unix socket. */
   get address(): Deno.NetAddr | undefined {
     const { addr } = this.#socket;
     return addr.transport === "tcp" ? addr : undefined;
@@ -106,7 +106,7 @@ export class Listener {
       } catch (error) {
         if (!this.#stopping) await this.#waitOut(error);
       }
-      // The newest connection is already served: make room for it before accepting another.
+      // The newest connection is already served, so another one is closed before accepting more.
       while (this.#open.size > maxConnections && !this.#stopping) {
         await (this.#evict() ? nextTurn() : this.#place());
       }
@@ -123,7 +123,7 @@ export class Listener {
     this.#http.emit("connection", connection);
   }
 
-  /** After a system error: closes the least useful connection and waits. */
+  /** Recovers from a system error: closes the least useful connection and waits. */
   async #waitOut(error: unknown): Promise<void> {
     if (performance.now() - this.#reportedAt > SHORTAGE_REPORT_MS) {
       this.#reportedAt = performance.now();
@@ -133,14 +133,14 @@ export class Listener {
     await this.#place();
   }
 
-  /** Resolves when a connection has closed, or after RETRY_MS, because another may be idle by then. */
+  /** Resolves when a connection has closed, or after RETRY_MS, when another may be idle. */
   async #place(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#freed = resolve;
     await settledWithin(promise, RETRY_MS);
   }
 
-  /** Closes the least useful connection. Returns false when all must be kept. */
+  /** Closes the least useful connection. Returns false if all must be kept. */
   #evict(): boolean {
     const { now } = this.#clock;
     let [worst, most] = [undefined as Connection | undefined, 0];
@@ -154,7 +154,10 @@ export class Listener {
     return true;
   }
 
-  /** Returns how long a connection has held its place uselessly; 0 if it must be kept. Idle ones score lowest. */
+  /**
+   * Returns the time for which a connection was useless; 0 if it must be kept. Idle connections have the highest
+   * priority for closing.
+   */
   #worthlessness(connection: Connection, now: number): number {
     const { phase, since, received } = connection;
     if (phase === "answer") return 0;
@@ -180,8 +183,7 @@ export class Listener {
 
   async #answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const connection = incoming.socket as unknown as Connection;
-    // The remaining received bytes may contain more requests. The connection's last answer says why these get no
-    // answers.
+    // The received bytes may contain further requests. The connection's last answer says why they get no answers.
     if (connection.pipelined > MAX_PIPELINED) return;
     const isRefused = connection.pipelined === MAX_PIPELINED;
     if (isRefused) connection.discardInput();

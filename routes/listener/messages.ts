@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { ApiError, clientLeft, incompleteBody } from "../core/errors.ts";
 
-/** Methods that a fetch Request cannot have; under another name they get the same 405. */
+/** Pattern of methods that a fetch Request cannot have. They are renamed and get the same 405. */
 const FORBIDDEN = /^(?:trace|track|connect)$/i;
 const HOST = /^[\w.:[\]-]+$/;
 
@@ -51,7 +51,8 @@ function pairs(raw: readonly string[]): [string, string][] {
 }
 
 /**
- * Returns the body as a stream. Nothing is read ahead: many clients could fill the memory with bodies that wait. Fails with the reason if it is cut.
+ * Returns the body as a stream. Nothing is read ahead, because waiting bodies of many clients could fill the memory.
+ * The stream fails with the reason if the body is cut.
  */
 function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
   let ended = false;
@@ -89,8 +90,8 @@ function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
 
 /**
  * Sends the answer no faster than the client reads it; cancels its body when the client leaves. `last` returns whether
- * the connection closes afterwards. Never throws: a failing body resets the connection, so that no client takes a part
- * for the whole.
+ * the connection closes afterwards. Never throws: a failing body resets the connection, so that no client mistakes a
+ * part for the whole.
  */
 export async function send(response: Response, outgoing: ServerResponse, last: () => boolean): Promise<void> {
   const reader = (response.body ?? new Blob().stream()).getReader();
@@ -105,7 +106,7 @@ export async function send(response: Response, outgoing: ServerResponse, last: (
       for (let part = await next; !part.done; part = await reader.read()) await write(outgoing, part.value);
     }
     outgoing.end();
-    // Discard the unread rest of the request, so that the client gets to read the answer.
+    // The unread rest of the request is discarded, so that the client can read the answer.
     outgoing.req.removeAllListeners("data").resume();
   } catch {
     outgoing.destroy();
@@ -147,7 +148,7 @@ function writeHead(
   if (length === undefined) outgoing.flushHeaders();
 }
 
-/** Resolves when there is room for more. Throws when the client has left. */
+/** Writes bytes. Resolves when more can be written. Throws if the client has left. */
 async function write(outgoing: ServerResponse, bytes: Uint8Array): Promise<void> {
   if (!outgoing.write(bytes) && !outgoing.destroyed) {
     const { promise, resolve } = Promise.withResolvers<void>();

@@ -10,7 +10,7 @@ import { progressBody, promptProgress, storedFields } from "../generation/answer
 import { storedOf } from "../generation/generation.ts";
 import { type Piece, textOf, type Timings } from "../../engine/answers/pieces.ts";
 
-/* Answers in llama-server's format, as far as its fields apply here. */
+/* Answers in llama-server's format, with the fields that apply to this server. */
 
 const count = z.number().int();
 
@@ -63,7 +63,7 @@ const ending = {
   ...storedFields,
 };
 
-/** Any field may be missing, because `response_fields` selects fields. */
+/** Schema of an answer. Any field may be missing, because `response_fields` selects fields. */
 export const llamaServerAnswer = z.object({ ...answer, ...ending }).partial().catchall(z.unknown()).openapi(
   "LlamaServerAnswer",
 );
@@ -80,7 +80,7 @@ export interface LlamaServerShape {
   readonly request: GenerateRequest;
   readonly truncated: boolean;
   readonly withProgress: boolean;
-  /** Fields that the answer has; undefined means all. */
+  /** Fields to return; undefined means all. */
   readonly fields: readonly string[] | undefined;
 }
 

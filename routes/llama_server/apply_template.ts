@@ -7,7 +7,7 @@ import { paced } from "../core/paced.ts";
 
 const answer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
 
-/** Uses llama-server's format. */
+/** Endpoint /apply-template, in llama-server's format. */
 export const applyTemplate = endpoint({
   method: "post",
   path: "/apply-template",
@@ -27,7 +27,7 @@ export const applyTemplate = endpoint({
     return { prompt: await paced(() => textOf(engine, prompt)) };
   }));
 
-/** Returns a prompt's text, without the first token if the tokenizer adds this token to each text. */
+/** Returns a prompt's text, without the first token if the tokenizer adds it to every text. */
 function textOf(engine: Engine, prompt: readonly number[]): string {
   const { bosToken } = engine.tokenizer;
   const isAdded = prompt[0] === bosToken && engine.encodePrompt("")[0] === bosToken;

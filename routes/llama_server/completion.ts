@@ -22,7 +22,7 @@ const prompt = documented(
 const request = z.object({ ...llamaServerFields, prompt }).superRefine(checkLlamaServer)
   .openapi("LlamaServerCompletionRequest");
 
-/** Uses llama-server's format. */
+/** Endpoint /completion, in llama-server's format. */
 export const completion = generation({
   path: "/completion",
   operationId: "createLlamaServerCompletion",

@@ -9,7 +9,7 @@ const request = z.object({ model: modelField, tokens: tokenIds }).openapi("Detok
 
 const answer = z.object({ content: z.string(), prompt: z.string() }).openapi("DetokenizeAnswer");
 
-/** Requests are the same for both servers' clients. llama-server's read `content`, vLLM's read `prompt`. */
+/** Endpoint /detokenize. llama-server's clients read `content` of the answer, vLLM's read `prompt`. */
 export const detokenize = endpoint({
   method: "post",
   path: "/detokenize",

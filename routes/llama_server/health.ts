@@ -11,7 +11,7 @@ const liveness = z.object({
   }),
 }).openapi("Health");
 
-/** Succeeds while the process runs. */
+/** Liveness endpoint: succeeds while the process runs. */
 const alive = endpoint({
   method: "get",
   path: "/health",
@@ -25,7 +25,7 @@ const alive = endpoint({
   return { status: "ok" as const, ...losses > 0 ? { device_losses: losses } : {} };
 });
 
-/** Succeeds while the server takes new work and has a model for it. */
+/** Readiness endpoint: succeeds while the server accepts new work and has a model for it. */
 const ready = endpoint({
   method: "get",
   path: "/ready",

@@ -29,7 +29,7 @@ type Body = z.output<typeof request>;
 /** Share of the context reserved for the answer if the request gives no limit. */
 const ANSWER_SHARE = 1 / 8;
 
-/** Uses llama-server's format. */
+/** Endpoint /infill, in llama-server's format. */
 export const infill = generation({
   path: "/infill",
   operationId: "createInfill",
@@ -46,7 +46,7 @@ export const infill = generation({
   prepare,
 });
 
-/** Throws ApiError, and EngineError for a text that is too long. */
+/** Prepares an infill request. Throws ApiError, and EngineError for a text that is too long. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const maxTokens = maxTokensOf(body);
   const gap = {

@@ -17,7 +17,7 @@ import {
  * llama-server's second format of `logit_bias`: pairs of a token (or a text that stands for its tokens) and its bias.
  */
 
-/** Bias of forbidden tokens. Lower than any other logit, but masks for the form of the answer are still lower. */
+/** Bias of forbidden tokens. It is lower than any logit, but masks are still lower. */
 const NEVER = -1e30;
 
 type Pair = readonly [token: number | string, bias: number | false];
@@ -31,7 +31,7 @@ const bias = z.custom<Pair[1]>(isBias, { error: "must be a number from -100 to 1
 const pairs = boundedArray(z.tuple([token, bias]), 0, LIMITS.logitBiases);
 const byId = samplingFields.logit_bias;
 
-/** Not a union: its errors would not tell which alternative is meant and which of its rules is broken. */
+/** Schema of `logit_bias`, checked by hand: a union's errors would not tell which rule is broken. */
 export const logitBiasField = documented(
   z.custom<z.output<typeof byId> | Pair[]>().superRefine((given, ctx) => {
     const { error } = (Array.isArray(given) ? pairs : byId).safeParse(given, { reportInput: true });

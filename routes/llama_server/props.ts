@@ -20,7 +20,7 @@ const answer = z.object({
   build_info: z.string(),
 }).openapi("Props");
 
-/** Uses llama-server's format. */
+/** Endpoint /props, in llama-server's format. */
 export const props = endpoint({
   method: "get",
   path: "/props",

@@ -66,12 +66,12 @@ export function maxTokensOf({ n_predict, max_tokens }: Fields): number | undefin
   return n_predict === -1 ? undefined : n_predict ?? max_tokens ?? undefined;
 }
 
-/** Returns all forms that the request demands of parts of the answer. */
+/** Returns all forms that the request demands for parts of the answer. */
 export function formsOf(body: Fields): AskedForm[] {
   return [formOf(body) ?? []].flat();
 }
 
-/** Prepares the request. `truncated`: the prompt does not include everything from the request. Throws ApiError. */
+/** Prepares the request. `truncated`: the prompt omits a part of the request. Throws ApiError. */
 export async function prepareLlamaServer(
   engine: Engine,
   body: Fields,

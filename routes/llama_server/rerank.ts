@@ -34,7 +34,7 @@ const answer = z.object({
   usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
 }).openapi("Rerank");
 
-/** Combines llama-server's and Jina's formats, under both of their paths. */
+/** Endpoints for reranking, in llama-server's and Jina's formats combined, under both of their paths. */
 export const RERANKS: readonly Generation[] = [
   rerank("/v1/rerank", "createRerank"),
   rerank("/rerank", "createRerankWithoutVersion"),

@@ -19,7 +19,7 @@ const slot = z.object({
   next_token: z.object({ n_decoded: count, n_remain: count }),
 }).openapi("Slot");
 
-/** Uses llama-server's format, without any prompt or answer text. */
+/** Endpoint /slots, in llama-server's format but without prompt or answer texts. */
 export const slots = endpoint({
   method: "get",
   path: "/slots",

@@ -54,7 +54,7 @@ const answer = z.object({
 })
   .openapi("TokenizeAnswer");
 
-/** Maximum tokens of one text, about half a second of work. */
+/** Maximum tokens of one text to tokenize: about half a second of work. */
 const MAX_TOKENS = 1 << 18;
 
 function encode({ tokenizer }: Engine, field: string, text: string, options: EncodeOptions): number[] {
@@ -86,7 +86,7 @@ function pieceOf(engine: Engine, id: number): z.output<typeof piece> {
   }
 }
 
-/** Uses llama-server's format; with `prompt` vLLM's, which lm-eval's remote tokenizer uses. */
+/** Endpoint /tokenize, in llama-server's format; with `prompt` in vLLM's, which lm-eval's remote tokenizer uses. */
 export const tokenize = endpoint(
   {
     method: "post",

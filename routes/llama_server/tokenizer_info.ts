@@ -13,7 +13,10 @@ const answer = z.object({
   model_max_length: z.number().int(),
 }).openapi("TokenizerInfo");
 
-/** Uses vLLM's format, for clients that render conversations themselves (lm-eval's remote tokenizer). */
+/**
+ * Endpoint for tokenizer information in vLLM's format, for clients that render conversations themselves (lm-eval's
+ * remote tokenizer).
+ */
 export const tokenizerInfo = endpoint({
   method: "get",
   path: "/tokenizer_info",

@@ -15,13 +15,13 @@ export interface Watched {
   readonly models: () => readonly OfferedModel[];
   /** Number of open connections. */
   readonly connections: () => number;
-  /** Missing on a server without files and batches. */
+  /** Returns figures of the batch service; undefined on a server without files and batches. */
   readonly batches?: () => ServiceFigures;
 }
 
-/** Buckets in seconds for waiting times and time to first token. */
+/** Histogram buckets in seconds for waiting times and time to first token. */
 const WAITS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
-/** Buckets in seconds for the time between two tokens. */
+/** Histogram buckets in seconds for the time between two tokens. */
 const GAPS = [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10];
 const SHARES = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1];
 
@@ -48,7 +48,7 @@ export class Metrics {
     SHARES,
   );
 
-  /** `route` is the pattern, never the client's path, so that the number of series is bounded. */
+  /** Counts a request. `route` is the pattern and not the client's path, so that the number of series is bounded. */
   count(route: string, status: number): void {
     this.#responses.inc({ route, status });
   }

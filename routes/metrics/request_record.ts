@@ -8,15 +8,15 @@ export interface LogEntry {
   /** Arrival time, ISO 8601 in UTC. */
   readonly time: string;
   readonly id: string;
-  /** Name of the API key. */
+  /** Name of the request's API key. */
   readonly key?: string;
   readonly method: string;
-  /** Pattern of the path; `other` if no route matches. */
+  /** Pattern of the request's path; `other` if no route matches. */
   readonly route: string;
   readonly status: number;
-  /** From the head of the request to the last byte of the answer. */
+  /** Milliseconds from the head of the request to the last byte of the answer. */
   readonly ms: number;
-  /** Code of a refusal, or of a failure in mid-stream. */
+  /** Code of a refusal, or of a failure during the stream. */
   readonly error?: string;
   /** Set when the client left before the answer was complete. */
   readonly left?: true;
@@ -24,11 +24,11 @@ export interface LogEntry {
   readonly prompt_tokens?: number;
   readonly completion_tokens?: number;
   readonly cached_tokens?: number;
-  /** For several answers, the longest time of each kind. */
+  /** Milliseconds in the queue. With several answers, each time is the longest of all answers. */
   readonly queue_ms?: number;
   readonly prefill_ms?: number;
   readonly decode_ms?: number;
-  /** Why each answer ended, in the order of their ends. */
+  /** Reasons why the answers ended, in the order of their ends. */
   readonly finish?: readonly string[];
 }
 
@@ -38,7 +38,7 @@ export class RequestRecord implements Account {
   readonly #time = new Date();
   readonly #prompts = new Set<GenerateRequest["prompt"]>();
   #answers: Answers | undefined;
-  /** Set once the API key is known. */
+  /** The caller, once the API key is known. */
   caller: Caller | undefined;
   #error: string | undefined;
 
@@ -117,7 +117,7 @@ export class RequestRecord implements Account {
 class Answers {
   promptTokens = 0;
   completionTokens = 0;
-  /** Cached tokens per prompt, found by all its answers: one answer may find tokens that another has computed. */
+  /** Cached tokens per prompt, shared by all its answers: one answer may find tokens that another has computed. */
   readonly #cachedTokens = new Map<GenerateRequest["prompt"], number>();
   readonly #finish: string[] = [];
   #queueMs = 0;

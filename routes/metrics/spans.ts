@@ -21,7 +21,7 @@ const HEADERS = {
   keys: (headers: Headers) => [...headers.keys()],
 };
 
-/** Starts the span of a request; a child of the caller's span if `traceparent` names one. */
+/** Starts the span of a request, as a child of the span that `traceparent` names, if any. */
 export function startSpan(method: string, headers: Headers): Span {
   const attributes = { "http.request.method": method };
   const caller = headers.has("traceparent")

@@ -4,7 +4,7 @@ import type { EngineStats } from "../../engine/mod.ts";
 const NAME = "compy_step_rows";
 
 /**
- * Adds a histogram of rows per step. The engine keeps the counts, so a step costs nothing more; prom-client's own
+ * Adds a histogram of rows per step. The engine keeps the counts, so a step has no extra cost; prom-client's own
  * histograms cannot be set from counts.
  */
 export function registerStepRows(

@@ -4,7 +4,7 @@ import type { Piece } from "../../engine/answers/pieces.ts";
 import { chatLogprobs as logprobsSchema } from "../generation/answers.ts";
 import { chatLogprobs } from "../generation/logprobs.ts";
 
-/* Answers in Ollama's format. A whole answer and a line of a stream have the same fields. */
+/* Answers in Ollama's format. Whole answers and stream lines have the same fields. */
 
 const toolCall = z.object({
   function: z.object({ name: z.string(), arguments: z.record(z.string(), z.unknown()) }),
@@ -54,7 +54,7 @@ export type AnswerForm = "message" | "response";
 export interface AnswerShape {
   readonly model: string;
   readonly form: AnswerForm;
-  /** Milliseconds of performance.now(). */
+  /** Start of the request, in milliseconds of performance.now(). */
   readonly started: number;
   readonly loadMs: number;
   readonly logprobs: boolean;
@@ -123,10 +123,10 @@ async function* stepsOf(
   shape: AnswerShape,
   pieces: AsyncIterable<Piece>,
 ): AsyncGenerator<Step> {
-  // A call is one step: Ollama's clients want its arguments as an object.
+  // A tool call is one step: Ollama's clients want its arguments as an object.
   let call: { readonly name: string; text: string } | undefined;
   function* called(): Generator<Step> {
-    // A call whose arguments the token limit cut off is left out.
+    // A tool call whose arguments the token limit cut off is left out.
     const given = call && argumentsOf(call.text);
     if (given) {
       const { name } = call!;
@@ -156,7 +156,7 @@ async function* stepsOf(
   }
 }
 
-/** Returns undefined where the token limit has cut the arguments off. */
+/** Returns the arguments as an object; undefined if the token limit has cut them off. */
 function argumentsOf(text: string): unknown {
   try {
     return parseWrittenJson(text || "{}");

@@ -11,7 +11,7 @@ const request = z.object({
   options,
 }).openapi("OllamaEmbeddingsRequest");
 
-/** Older than /api/embed. */
+/** Endpoint /api/embeddings, the predecessor of /api/embed. */
 export const embeddings = generation({
   path: "/api/embeddings",
   operationId: "ollamaEmbeddings",

@@ -25,7 +25,7 @@ const keepAlive = z.union([z.number(), z.string().regex(DURATION)], {
     "Seconds, or a duration such as 5m, for which the model stays loaded after its last request; below 0 always",
 });
 
-/** Fields of every request for a model. */
+/** Fields of every Ollama request for a model. */
 export const modelFields = { model: modelField, keep_alive: keepAlive };
 
 interface Fields {

@@ -28,7 +28,9 @@ const row = z.object({
 const BEGIN = { status: "pulling manifest" };
 const END = { status: "success" };
 
-/** Succeeds for a model of the server. Downloads others where the operator and the key allow it. */
+/**
+ * Endpoint /api/pull: succeeds for a model of the server, and downloads others if the operator and the key allow it.
+ */
 export const pull = endpoint({
   method: "post",
   path: "/api/pull",

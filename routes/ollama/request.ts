@@ -24,7 +24,7 @@ const think = z.union([z.boolean(), z.enum(["low", "medium", "high", "max"])], {
   error: 'must be true, false, "low", "medium", "high" or "max"',
 });
 
-/** Fields of chats and of generations. */
+/** Fields that Ollama's chats and generations share. */
 export const answerFields = {
   ...modelFields,
   format: format.nullish(),
@@ -51,7 +51,7 @@ export function checkAnswer(body: Fields, ctx: z.RefinementCtx): void {
   }
 }
 
-/** Returns the form that `format` asks for. */
+/** Returns the form of the answer that `format` requests. */
 export function formOf({ format }: Fields): AskedForm | undefined {
   if (format === undefined || format === null || format === "") return undefined;
   return { param: "format", constraint: format === "json" ? ANY_OBJECT : jsonForm(format) };
@@ -76,7 +76,7 @@ export async function planOf(
   throw new ApiError(400, "not_supported", message, { param: "think" });
 }
 
-/** Prepares the request. `forms` are all forms that it demands of parts of the answer. Throws ApiError. */
+/** Prepares the request. `forms`: all forms that it demands for parts of the answer. Throws ApiError. */
 export async function prepareAnswer(
   engine: Engine,
   body: Fields,

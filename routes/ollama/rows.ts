@@ -8,10 +8,10 @@ import { paced } from "../core/paced.ts";
 
 interface Texts {
   readonly texts: readonly string[];
-  /** The field that has the texts. */
+  /** Name of the field with the texts. */
   readonly param: string;
   readonly options: Options;
-  /** Cut texts that are longer than the context. */
+  /** Whether to cut texts that are longer than the context. */
   readonly truncate: boolean;
   readonly dimensions?: number;
 }
@@ -47,13 +47,13 @@ export async function rowsOf(
   return { rows: rows.map((row) => Array.from(normalized(row, dimensions))), tokens: usage.promptTokens };
 }
 
-/** Returns the first tokens of the text, and the control token that ends every text of the model. */
+/** Returns the first tokens of the text, with the control token that ends every text of the model. */
 function truncated(engine: Engine, text: string, most: number): readonly number[] {
   let ids: number[];
   try {
     ids = engine.encodePrompt(text);
   } catch (error) {
-    // The text is several times too long, so that its half is still too long or is about as long as the context.
+    // The text is several times too long, so half of it is still too long or about as long as the context.
     if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") throw error;
     return truncated(engine, text.slice(0, text.length / 2).toWellFormed(), most);
   }

@@ -78,6 +78,6 @@ async function thinks({ chatForm }: Engine): Promise<boolean> {
     const messages = [{ role: "user", content: "Hi" }];
     return (await paced(() => chatForm.plan({ messages }))).thinking !== undefined;
   } catch {
-    return false; // a template that refuses this conversation
+    return false; // the template refuses this conversation
   }
 }

@@ -12,7 +12,7 @@ import { eventStream } from "../core/sse.ts";
 
 const DEFAULT_LIST = 20;
 
-/** 1h to 720h, 1d to 30d. */
+/** Pattern of a batch's completion window: 1h to 720h, 1d to 30d. */
 const WINDOW = /^(?:(?:[1-9][0-9]?|[1-6][0-9]{2}|7[01][0-9]|720)h|(?:[1-9]|[12][0-9]|30)d)$/;
 
 function windowSeconds(window: string): number {

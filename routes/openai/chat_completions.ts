@@ -28,7 +28,7 @@ export const chatCompletions = generation({
   prepare,
 });
 
-/** Throws ApiError, or the engine's error if the chat template refuses. */
+/** Prepares a chat. Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: ChatBody, options: RunOptions): Promise<Prepared> {
   const n = body.n ?? 1;
   const tools = toolsOf(body);

@@ -29,7 +29,7 @@ import { characters, type Piece, textOf } from "../../engine/answers/pieces.ts";
 import { each, textsOrIds } from "../generation/texts_or_ids.ts";
 import { paced } from "../core/paced.ts";
 
-/** OpenAI's default for this endpoint. */
+/** Default of `max_tokens` for completions, as in OpenAI's API. */
 const DEFAULT_MAX_TOKENS = 16;
 
 const request = z.object({
@@ -70,7 +70,7 @@ const choice = z.object({
   finish_reason: finishReason.nullable(),
 });
 
-/** Chunks of a stream have the same format as a whole answer. */
+/** Schema of an answer. Chunks of a stream have the same format as a whole answer. */
 const answer = z.object({
   ...answerHead,
   object: z.literal("text_completion"),
@@ -94,7 +94,7 @@ export const completions = generation({
   prepare,
 });
 
-/** Throws ApiError. */
+/** Prepares a completion. Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const withLogprobs = typeof body.logprobs === "number";
   const form = formOf(body);
@@ -115,7 +115,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   });
   const echoOf = (prompt: string | number[]) => {
     if (!body.echo) return "";
-    // Echo what the model read: many JSON readers refuse lone surrogates.
+    // The echo is the text that the model read, because many JSON readers refuse lone surrogates.
     return typeof prompt === "string"
       ? prompt.toWellFormed()
       : engine.tokenizer.decode(prompt, { special: true });
@@ -150,7 +150,7 @@ async function* choiceParts(
       part: { text, index, logprobs, finish_reason: finish },
       piece,
     });
-    // With log-probabilities the engine reports the prompt itself, before any text.
+    // With log-probabilities, the engine reports the prompt itself before any text.
     const startsText = piece.type === "prompt" || (!withLogprobs && piece.type !== "progress");
     if (echo !== "" && startsText && !echoed.has(index)) {
       echoed.add(index);

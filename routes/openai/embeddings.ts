@@ -88,7 +88,7 @@ function encode(engine: Engine, text: string | number[], index: number): readonl
   throw new ApiError(400, "invalid_value", message, { param: "input" });
 }
 
-/** Returns base64 of little-endian 32-bit floats. */
+/** Returns a row as base64 of little-endian 32-bit floats. */
 function base64(row: Float32Array): string {
   const bytes = new Uint8Array(4 * row.length);
   const view = new DataView(bytes.buffer);

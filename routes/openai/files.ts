@@ -143,7 +143,7 @@ const content = endpoint({
     "content-disposition": "attachment",
     "x-content-type-options": "nosniff",
   };
-  // Nobody reads a HEAD answer's body, so the opened file would never be closed.
+  // A HEAD answer's body is never read, so an opened file would never be closed.
   if (raw.method === "HEAD") return new Response(null, { headers });
   return new Response(await service.openContent(owner, id, sender), { headers });
 });
@@ -169,7 +169,7 @@ const fields = z.object({
   "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
 });
 
-/** Checks the fields beside the file. Returns the seconds to keep it, or null for no limit. Throws ApiError. */
+/** Checks the form fields of an upload. Returns the seconds to keep the file, or null for no limit. Throws ApiError. */
 function readFields(given: Record<string, string>, repeated: ReadonlySet<string>): number | null {
   const twice = ["expires_after", ...Object.keys(fields.shape)].find((name) => repeated.has(name));
   if (twice !== undefined) {

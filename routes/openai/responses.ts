@@ -55,7 +55,7 @@ import {
 import { type ResponseEvent, ResponseWriter } from "./responses/writer.ts";
 import { paced } from "../core/paced.ts";
 
-/* OpenAI's Responses API. */
+/* Endpoints of OpenAI's Responses API. */
 
 const { n: _n, lora: _lora, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
   generationFields;
@@ -127,7 +127,7 @@ const request = z.object({
 
 type Body = z.output<typeof request>;
 
-/** Refuses fields that would silently change the answer. */
+/** Refuses request fields that would silently change the answer. */
 function checkUnsupported(body: Record<string, unknown>, ctx: z.RefinementCtx): void {
   const isGiven = (name: string) => body[name] !== undefined && body[name] !== null;
   for (const name of ["conversation", "prompt"]) {
@@ -183,7 +183,7 @@ export const responseTokens = endpoint({
     return { object: "response.input_tokens" as const, input_tokens: plan.prompt.length };
   }));
 
-/** Throws ApiError. */
+/** Prepares a request of the Responses API. Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const { earlier, input } = await conversationOf(body, options);
   const plan = await paced(() => planOf(engine, body, [...earlier, ...input]));
@@ -227,7 +227,10 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   };
 }
 
-/** Yields the events of an answer. It is stored before the last event, so that the client can continue it at once. */
+/**
+ * Yields the events of an answer. The answer is stored before the last event, so that the client can continue it at
+ * once.
+ */
 async function* streamed(
   writer: ResponseWriter,
   pieces: AsyncIterable<Piece>,
@@ -267,7 +270,7 @@ function planOf(engine: Engine, body: Body, items: readonly Item[]): ChatPlan {
   }
 }
 
-/** Returns the function that names tools as the model reads them. Tools that the request no longer has are named alike. */
+/** Returns the function that gives tools the names that the model reads, also tools that the request no longer has. */
 function flatNames(body: Body): (called: CalledTool) => string {
   const key = ({ type, name, namespace = "" }: CalledTool) => `${type} ${namespace} ${name}`;
   const names = new Map(clientTools(body).map((tool) => [key(tool), tool.tool.name]));
@@ -278,7 +281,7 @@ function formsOf(body: Body): AskedForm[] {
   return [textForm(body) ?? formOf(body) ?? [], responseToolForms(body)].flat();
 }
 
-/** Returns the form that OpenAI's own `text` field asks for. */
+/** Returns the form of the answer that OpenAI's `text` field requests. */
 function textForm({ text }: Pick<Body, "text">): AskedForm | undefined {
   const format = text?.format;
   if (format?.type === "json_object") return { param: "text.format", constraint: ANY_OBJECT };

@@ -92,7 +92,7 @@ const usage = z.object({
 
 const reasonIncomplete = z.object({ reason: z.literal("max_output_tokens") });
 
-/** The request's settings, with defaults for missing ones. */
+/** Schema of the request's settings in an answer, with defaults for missing ones. */
 const settings = {
   instructions: z.string().nullable(),
   max_output_tokens: z.number().int().nullable(),

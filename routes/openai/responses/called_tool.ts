@@ -1,4 +1,4 @@
-/* Names of tools: the model reads flat names, and the API has namespaces. */
+/* Converts tool names: the model reads flat names, and the API has namespaces. */
 
 export const SHELL = "local_shell";
 
@@ -9,7 +9,7 @@ export interface CalledTool {
   readonly namespace?: string;
 }
 
-/** Longest name of a tool, less room for a number. */
+/** Maximum length of a tool's name, with space left for a number. */
 const LONGEST = 120;
 
 /** Returns the model's name of a tool. It is the same in every request, so that prompts share prefixes. */
@@ -18,7 +18,7 @@ export function joinedName(name: string, namespace: string | null | undefined): 
   return `${namespace}${namespace.endsWith("__") ? "" : "__"}${name}`.slice(0, LONGEST);
 }
 
-/** Returns the name, with a number if it is taken, and takes it. */
+/** Returns the name, with a number if it is taken, and marks it as taken. */
 export function uniqueName(name: string, taken: Set<string>): string {
   let unique = name;
   for (let n = 2; taken.has(unique); n++) unique = `${name}_${n}`;

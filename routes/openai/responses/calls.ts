@@ -11,7 +11,7 @@ export function openCall(ids: ItemIds, callId: string, tool: CalledTool): OpenIt
     : new OpenFunctionCall(ids.next("fc"), callId, tool);
 }
 
-/** Collects the arguments, which the model writes as JSON. */
+/** Collects the arguments of a tool call, which the model writes as JSON. */
 abstract class OpenCall implements OpenItem {
   protected json = "";
 
@@ -30,7 +30,7 @@ abstract class OpenCall implements OpenItem {
   }
 
   add(part: ChatPart): Said[] {
-    if (part.type !== "arguments") return []; // the name, which the item already has
+    if (part.type !== "arguments") return []; // the item already has the name
     this.json += part.text;
     return this.read(part.text);
   }
@@ -78,7 +78,7 @@ class OpenCustomCall extends OpenCall {
 
   end(): Said[] {
     const { input } = Object(tryJson(this.json));
-    // The reader holds back what may be one half of a character.
+    // The reader holds back possible halves of a character.
     const rest = typeof input === "string" && input.startsWith(this.#input)
       ? input.slice(this.#input.length)
       : "";
@@ -97,7 +97,7 @@ class OpenCustomCall extends OpenCall {
   }
 }
 
-/** Whole escapes and characters of a JSON string; both halves of an escaped surrogate pair come together. */
+/** Pattern of complete escapes and characters of a JSON string, with both halves of an escaped surrogate pair. */
 const WHOLE =
   /^(?:[^"\\]|\\(?:["\\/bfnrt]|u(?![dD][89abAB])[\da-fA-F]{4}|u[dD][89abAB][\da-fA-F]{2}\\u[\da-fA-F]{4}))*/;
 
@@ -106,7 +106,7 @@ class InputReader {
   #rest = "";
   #isInText = false;
 
-  /** Returns the characters of the input that are whole now. */
+  /** Returns the characters of the input that are now complete. */
   read(text: string): string {
     this.#rest += text;
     if (!this.#isInText) {

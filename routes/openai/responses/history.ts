@@ -22,8 +22,7 @@ interface Body {
 }
 
 /**
- * Throws ApiError for a body that needs stored responses if the server stores none. `instead` says what the client
- * can do.
+ * Throws ApiError for a body that needs stored responses if the server stores none. `instead`: advice for the client.
  */
 export function refuseStored(body: Body, why: string, instead: string): void {
   const at = itemsOf(body.input).findIndex(({ type }) => type === "item_reference");
@@ -125,7 +124,10 @@ function asOutput(part: { type: string; text?: string }) {
   return part.type === "refusal" ? part : { type: "output_text", text: part.text, annotations: [] };
 }
 
-/** The status is 400 and not 404, as at OpenAI: clients look for a BadRequestError with this code. */
+/**
+ * Returns the error for a missing previous response. Its status is 400 as at OpenAI, because clients look for a
+ * BadRequestError with this code.
+ */
 function previousNotFound(id: string, missing: string): ApiError {
   const why = id === missing ? "" : `, because ${shown(missing)}, which it continues, is not stored any more`;
   const message = `Previous response with id ${

@@ -21,7 +21,10 @@ const texts = [
 const said = z.discriminatedUnion("type", texts, {
   error: 'must be "input_text" or "output_text": this model reads text only',
 });
-/** Tools may return images, which stay in the history: a refusal would end an agent's session. */
+/**
+ * Schema of a tool's output. Tools may return images, which stay in the history: a refusal would end an agent's
+ * session.
+ */
 const returned = z.discriminatedUnion("type", [...texts, z.object({ type: z.literal("input_image") })], {
   error: 'must be "input_text", "output_text" or "input_image"',
 });
@@ -35,7 +38,7 @@ const content = contentOf(returned);
 
 type Content = z.output<typeof content>;
 
-/** Clients send items back with the ids that this server gave them. */
+/** Field for an item's id: clients send items back with the ids that this server assigned. */
 const itemId = { id: z.string().nullish() };
 
 const message = z.object({
@@ -53,7 +56,7 @@ const functionCall = z.object({ type: z.literal("function_call"), ...called, arg
 
 const customCall = z.object({ type: z.literal("custom_tool_call"), ...called, input: z.string() });
 
-/** Clients that do not know the call's id send the item's id. */
+/** Ids of a shell call: clients that do not know the call's id send the item's id. */
 const shellId = { id: id.nullish(), call_id: id.nullish() };
 
 const shellCall = z.object({
@@ -84,7 +87,10 @@ const functionOutput = z.object({ type: z.literal("function_call_output"), ...an
 
 const customOutput = z.object({ type: z.literal("custom_tool_call_output"), ...answered });
 
-/** A search on OpenAI's servers. The assistant's next message tells its results, so it is left out. */
+/**
+ * Schema of a search on OpenAI's servers. The prompt omits it, because the assistant's next message contains its
+ * results.
+ */
 const search = z.object({ type: z.literal("web_search_call"), ...itemId });
 
 /** A reference to an item of a stored response. */

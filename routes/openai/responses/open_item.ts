@@ -1,13 +1,13 @@
 import type { ChatPart } from "../../../engine/mod.ts";
 import type { ItemStatus, OutputItem, ResponseLogprobs } from "./answer.ts";
 
-/** An event without its sequence number. */
+/** An event of a response without its sequence number. */
 export interface Said {
   readonly type: string;
   readonly [field: string]: unknown;
 }
 
-/** An item that is being written. Its events lack the sequence number and the item's position. */
+/** An output item that is being written. Its events lack the sequence number and the item's position. */
 export interface OpenItem {
   readonly id: string;
   takes(part: ChatPart): boolean;
@@ -19,7 +19,7 @@ export interface OpenItem {
   item(status: ItemStatus): OutputItem;
 }
 
-/** Makes the ids of a response's items from the response's id, so that an item's id says which response contains it. */
+/** Creates the ids of a response's items from the response's id, so that an item's id identifies its response. */
 export class ItemIds {
   #count = 0;
 
@@ -31,7 +31,7 @@ export class ItemIds {
   }
 }
 
-/** Returns the id of the response that has the item, or undefined if no item here has such an id. */
+/** Returns the id of the response with the item; undefined if the id is not from this server. */
 export function responseOf(itemId: string): string | undefined {
   const [, id] = /^[a-z]+_([0-9a-f]{32})[0-9a-f]{4,}$/.exec(itemId) ?? [];
   return id === undefined ? undefined : `resp_${id}`;

@@ -17,7 +17,7 @@ import { type CalledTool, joinedName, SHELL, uniqueName } from "./called_tool.ts
 
 /* The tools of /v1/responses. The model reads all of them as functions; calls are returned in the tool's own format. */
 
-/** Tools that OpenAI's servers run. Hosted tools are left out here. */
+/** Types of tools that OpenAI's servers run. The prompt omits them. */
 const HOSTED = [
   "web_search",
   "web_search_2025_08_26",
@@ -118,9 +118,9 @@ interface PlacedTool {
 
 /** A tool of a request that the client runs. */
 interface ClientTool extends CalledTool {
-  /** The tool as the model reads it, with a name that no other tool has. */
+  /** The tool as the model reads it, with a unique name. */
   readonly tool: Tool;
-  /** The tool's place in the request. */
+  /** The tool's path in the request. */
   readonly path: readonly PropertyKey[];
 }
 
@@ -142,7 +142,7 @@ export function clientTools({ tools }: Fields): ClientTool[] {
   });
 }
 
-/** Returns a tool, or the tools of a namespace, with their places in the request. */
+/** Returns a tool, or the tools of a namespace, with their paths in the request. */
 function withPlaces(given: GivenTool, i: number): PlacedTool[] {
   if (given.type === "namespace") {
     return given.tools.map((tool, k) => {
@@ -172,7 +172,7 @@ const SHELL_TOOL = {
   strict: true,
 };
 
-/** Returns a custom tool as a function with one text. */
+/** Returns a custom tool as a function with one text argument. */
 function asFunction({ description, format }: z.output<typeof customTool>, name: string): Tool {
   const rule = format?.type === "grammar"
     ? `The input must follow this ${format.syntax === "lark" ? "Lark grammar" : "regular expression"}:\n` +
@@ -214,7 +214,7 @@ export function responseTools(body: Fields): ResponseTools | undefined {
   const all = clientTools(body);
   if (all.length === 0) return undefined;
   const choice = body.tool_choice ?? "auto";
-  // Choices that name no tool were refused.
+  // Choices that name no existing tool were refused before.
   const chosen = typeof choice === "string" ? all : namedTools(choice).flatMap((name) => find(name, all));
   const isAllowed = typeof choice === "object" && choice.type === "allowed_tools";
   return {
@@ -233,7 +233,7 @@ function namedTools(choice: Exclude<z.output<typeof toolChoice>, string>): Named
   return choice.type === "allowed_tools" ? choice.tools : [choice];
 }
 
-/** Returns the tools that a choice may mean. One without a namespace may mean a tool in any namespace. */
+/** Returns the tools that a choice may mean. Without a namespace, it may mean a tool in any namespace. */
 function find(choice: NamedTool, all: readonly ClientTool[]): ClientTool[] {
   if (isHosted(choice)) return [];
   if (choice.type === SHELL) return all.filter(({ type }) => type === SHELL);
@@ -264,7 +264,7 @@ export function checkResponseTools(body: Fields, ctx: z.RefinementCtx): void {
   }
   checkSize(tools ?? [], "tools", ctx);
   const all = clientTools(body);
-  // A space is in no name, so it separates the namespace from the name.
+  // Names contain no space, so a space separates the namespace from the name.
   const names = all.map(({ name, namespace = "" }) => `${namespace} ${name}`);
   checkNames(names, (i) => [...all[i].path, all[i].type === SHELL ? "type" : "name"], ctx);
   if (choice === "required" && all.length === 0) {
@@ -289,7 +289,7 @@ function checkNamed(
   ctx: z.RefinementCtx,
 ): void {
   const namedOnes = namedTools(choice);
-  // Hosted tools among the allowed ones are dropped, as they are from `tools`.
+  // Hosted tools among the allowed ones are dropped, as in `tools`.
   const mayDrop = namedOnes.some((named) => !isHosted(named));
   namedOnes.forEach((named, i) => {
     const path = choice.type === "allowed_tools" ? ["tool_choice", "tools", i] : ["tool_choice"];
@@ -310,7 +310,7 @@ function checkNamed(
   });
 }
 
-/** Returns the tools as the answer lists them, without the tools that were left out. */
+/** Returns the tools as the answer lists them, without omitted tools. */
 export function toldTools({ tools }: Fields): { type: string; [field: string]: unknown }[] {
   return (tools ?? []).filter((tool) => !isHosted(tool)).map((tool) => {
     if (tool.type !== "function") return tool;

@@ -22,9 +22,9 @@ export interface ResponseEvent extends Said {
 
 export interface ResponseShape {
   readonly settings: ResponseSettings;
-  /** The request asked for log-probabilities of the text. */
+  /** Whether the request asked for log-probabilities of the text. */
   readonly logprobs: boolean;
-  /** Reasoning is returned as a summary instead of as text. */
+  /** Whether reasoning is returned as a summary instead of as text. */
   readonly summary: boolean;
   /** The tools by the names that the model reads. */
   readonly tools: ReadonlyMap<string, CalledTool>;
@@ -36,7 +36,7 @@ export interface ResponseShape {
  */
 export class ResponseWriter {
   readonly id = newResponseId();
-  /** Makes the ids of the request's items too. */
+  /** Creates the ids of the answer's items, and of the request's. */
   readonly ids = new ItemIds(this.id);
   readonly #created = now();
   readonly #output: OutputItem[] = [];
@@ -67,7 +67,7 @@ export class ResponseWriter {
     };
   }
 
-  /** Yields the next events. The first piece of any kind begins the answer. */
+  /** Yields the events of a piece. The first piece of any kind begins the answer. */
   *write(piece: Piece): Generator<ResponseEvent> {
     if (this.#sequence === 0) {
       yield this.#number({ type: "response.created", response: this.response });
@@ -93,7 +93,7 @@ export class ResponseWriter {
   *fail(error: ApiError): Generator<ResponseEvent> {
     const { isRunning } = this;
     const { message, param, code } = error;
-    // OpenAI's client reads `error`; its types, and other clients, expect the fields beside it.
+    // OpenAI's client reads `error`; its types and other clients expect the same fields outside it.
     yield this.#number({ type: "error", code, message, param, error: error.body().error });
     if (!isRunning) return;
     yield* this.#close("incomplete");
@@ -112,7 +112,7 @@ export class ResponseWriter {
   *#finish({ reason, usage }: Extract<Piece, { type: "finish" }>): Generator<ResponseEvent> {
     const isCut = reason === "length";
     yield* this.#close(isCut ? "incomplete" : "completed");
-    // Clients expect a message, so add an empty one.
+    // Clients expect a message, so an answer without one gets an empty message.
     if (!isCut && !this.#output.some(({ type }) => type !== "reasoning")) {
       yield* this.#begin(this.#message());
       yield* this.#close("completed");
@@ -236,7 +236,7 @@ class OpenMessage implements OpenItem {
   }
 }
 
-/** Names in events of reasoning that is written as text, and as a summary, because clients show that. */
+/** Event names for reasoning as text, and as a summary. */
 const AS_TEXT = { part: "content_part", text: "reasoning_text", index: "content_index" };
 const AS_SUMMARY = { part: "reasoning_summary_part", text: "reasoning_summary_text", index: "summary_index" };
 
@@ -297,7 +297,7 @@ function usageOf(usage: Usage): ResponseUsage {
   const { promptTokens, completionTokens, cachedTokens, thinkingTokens } = usage;
   return {
     input_tokens: promptTokens,
-    // Storing a prompt costs nothing here, so cache writes are not counted as OpenAI does.
+    // Storing a prompt has no cost here, so cache writes are not counted as OpenAI does.
     input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0, ...storedOf([usage]) },
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: thinkingTokens ?? 0 },
