@@ -2,18 +2,18 @@ import { Transient } from "./errors.ts";
 import type { Piece } from "./unfinished.ts";
 
 interface BodyOptions {
-  /** Longest time without a byte, in milliseconds. */
+  /** Maximum milliseconds without a byte from the server. */
   readonly stallMs: number;
   readonly host: string;
-  /** Called with the number of bytes received each time. */
+  /** Called after each read with the number of bytes received. */
   readonly onBytes: (count: number) => void;
 }
 
-/** The bytes of a response in order, and the position of the next byte in the piece. */
+/** Reads a response in order, and tracks the position of the next byte in the piece. */
 export class Body {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #options: BodyOptions;
-  /** Bytes of the last chunk beyond those requested. */
+  /** Bytes of the last chunk that were not requested yet. */
   #rest: Uint8Array = new Uint8Array(0);
 
   constructor(response: Response, public position: number, options: BodyOptions) {

@@ -4,9 +4,9 @@ import type { RemoteFile } from "./repository.ts";
 
 /** A download into one file: a whole file of the hub, or a part that belongs at `offset`. */
 export interface RemotePiece extends RemoteFile {
-  /** Name of the local file. */
+  /** Name of the piece's local file. */
   readonly file: string;
-  /** Undefined after a piece of unknown size. */
+  /** Offset of the piece in the local file; undefined after a piece of unknown size. */
   readonly offset: number;
 }
 
@@ -14,21 +14,21 @@ export interface RemotePiece extends RemoteFile {
 export interface Choice {
   /** The local model name: the file's name without the ending and shard number. */
   readonly name: string;
-  /** For example "Q4_K_M", in capitals; empty where the name has none. */
+  /** Quantization in capitals, for example "Q4_K_M"; empty if the name has none. */
   readonly quantisation: string;
-  /** In the order of the model's files and their parts. */
+  /** Downloads for the model, in the order of its files and their parts. */
   readonly pieces: readonly RemotePiece[];
-  /** Bytes of all pieces; undefined where the hub does not say. */
+  /** Bytes of all pieces; undefined if the hub does not state them. */
   readonly bytes: number | undefined;
   /** Description of missing files on the hub; empty for a complete model. */
   readonly missing: string;
 }
 
 const SHARD = /-(\d{5})-of-(\d{5})(?=\.gguf$)/;
-/** Two name patterns of files split into parts that `cat` joins. */
+/** Name patterns of files that are split into parts for `cat`. */
 const NUMBERED_PART = /\.gguf\.part(\d{1,3})of(\d{1,3})$/;
 const LETTERED_PART = /\.gguf-split-([a-z])$/;
-/** Files beside models: image projectors, and statistics for quantization. */
+/** Pattern of files that accompany models: image projectors, and statistics for quantization. */
 const NO_MODEL = /(^|\/)(mmproj|imatrix)[^/]*$|[.-]imatrix\.gguf$/i;
 const QUANTISATION =
   /(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$/i;
@@ -54,11 +54,11 @@ interface Place {
   readonly shard: number;
   readonly shards: number;
   readonly part: number;
-  /** Undefined where the name does not say. */
+  /** Number of parts; undefined if the name does not say. */
   readonly parts: number | undefined;
 }
 
-/** Returns the models among a repository's files, by their paths. */
+/** Returns the models in a repository, by the paths of its files. */
 export function findChoices(files: readonly RemoteFile[]): Choice[] {
   const placed = files.flatMap((remote) => {
     const place = placeOf(remote.path);
@@ -78,7 +78,7 @@ export function findChoices(files: readonly RemoteFile[]): Choice[] {
   }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
 }
 
-/** Returns the quantization in the file's name, or else in the folder's. */
+/** Returns the quantization in the file's name, or else in the folder's name. */
 function quantisationOf(model: string): string {
   const names = model.replace(/\.gguf$/i, "").split("/").slice(-2).reverse();
   return names.map((name) => QUANTISATION.exec(name)?.[1].toUpperCase()).find(Boolean) ?? "";
@@ -187,7 +187,7 @@ export function recommend(choices: readonly Choice[], fits: (choice: Choice) => 
   return fitting.toSorted((a, b) => rank(a) - rank(b))[0] ?? whole[0];
 }
 
-/** Returns the choice at an address. The address of a shard stands for all shards beside it. */
+/** Returns the model at a URL. The URL of one shard stands for all shards beside it. */
 export function choiceOfUrl(url: URL, sha256: string | undefined, as: string | undefined): Choice {
   const given = decodeName(url);
   const shard = SHARD.exec(given);

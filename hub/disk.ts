@@ -2,10 +2,10 @@ import { statfs } from "node:fs/promises";
 import { dirname } from "@std/path";
 import { PullError } from "./errors.ts";
 
-/** Returns how many bytes may be written to a folder; undefined where unknown. */
+/** Returns the number of bytes that may be written to a folder; undefined if unknown. */
 export type FreeSpace = (folder: string) => Promise<number | undefined>;
 
-/** Bytes to leave free for other programs when a download begins. */
+/** Bytes of disk to leave free for other programs when a download begins. */
 const RESERVE = 64 * 2 ** 20;
 
 /**
@@ -22,7 +22,7 @@ export async function freeBytes(folder: string): Promise<number | undefined> {
   }
 }
 
-/** Throws PullError where `needed` more bytes would not fit. */
+/** Throws PullError if `needed` more bytes do not fit on the disk. */
 export async function checkSpace(folder: string, needed: number, free: FreeSpace = freeBytes): Promise<void> {
   const there = await free(folder);
   if (there === undefined || needed === 0 || needed + RESERVE <= there) return;
@@ -68,7 +68,7 @@ export async function writeWhole(path: string, text: string): Promise<void> {
 
 /** Makes renames in a folder durable. */
 export async function syncFolder(folder: string): Promise<void> {
-  if (Deno.build.os === "windows") return; // cannot open folders
+  if (Deno.build.os === "windows") return; // Windows cannot open folders
   using opened = await Deno.open(folder);
   await opened.sync();
 }

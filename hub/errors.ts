@@ -1,19 +1,19 @@
 /** Why a pull failed. */
 export type PullErrorCode =
-  /** The request is malformed. */
+  /** The requested source is malformed. */
   | "PULL_SOURCE"
   /** The hub has no such repository or file, or hides it from this token. */
   | "PULL_NOT_FOUND"
   | "PULL_DENIED"
   /** The request matches more than one file. */
   | "PULL_CHOICE"
-  /** There is no connection, or every connection breaks. */
+  /** There is no connection to the hub, or every connection breaks. */
   | "PULL_NETWORK"
   /** The hub's answers are inconsistent or violate the protocol. */
   | "PULL_PROTOCOL"
   /** The file keeps changing during the download. */
   | "PULL_CHANGED"
-  /** The bytes do not match the hub's hash. */
+  /** The downloaded bytes do not match the hub's hash. */
   | "PULL_CHECKSUM"
   | "PULL_DISK"
   | "PULL_MEMORY"
@@ -21,11 +21,11 @@ export type PullErrorCode =
   | "PULL_MODEL"
   /** Another process is pulling the same model. */
   | "PULL_BUSY"
-  /** Another file of that name exists. */
+  /** The folder has another file of that name. */
   | "PULL_EXISTS"
   | "PULL_STOPPED";
 
-/** Thrown where a pull fails. The message says what to do. */
+/** Thrown if a pull fails. The message says what to do. */
 export class PullError extends Error {
   override name = "PullError";
 
@@ -38,13 +38,13 @@ export class PullError extends Error {
 export class Transient extends Error {
   override name = "Transient";
 
-  /** `waitMs`: how long the server asks to wait. */
+  /** `waitMs`: milliseconds that the server asks to wait. */
   constructor(message: string, readonly waitMs?: number) {
     super(message);
   }
 }
 
-/** The requested range is beyond the end of the file, which is shorter than announced. */
+/** Thrown if the requested range is beyond the end of the file, which is shorter than announced. */
 export class RangeRefused extends Transient {
   override name = "RangeRefused";
 }

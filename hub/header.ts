@@ -8,9 +8,9 @@ import { quote } from "./names.ts";
 import type { Transfer } from "./transfer.ts";
 import type { Piece } from "./unfinished.ts";
 
-/** Bytes of a file to read first. Headers with large vocabularies have about 6 MB. */
+/** Number of a file's bytes to read first. Headers with large vocabularies have about 6 MB. */
 const FIRST_BYTES = 2 ** 20;
-/** Small tensors that affect how a model is computed. These tensors are read with the header. */
+/** Names of small tensors that affect the computation. They are read with the header. */
 const READ_WITH_HEADER = /^rope_(freqs|factors_long|factors_short)\.weight$/;
 const MOST_FACTORS = 2 ** 20;
 
@@ -19,14 +19,14 @@ export interface Needs {
   readonly weights: number;
   /** Bytes of one sequence's KV cache, recurrent states, and the activations of a step. */
   readonly rest: number;
-  /** Context length of that sequence. */
+  /** Context length in tokens of the sequence in `rest`. */
   readonly contextLength: number;
 }
 
 /** The verdict from a header: the model's memory needs, or the reason that compy cannot run it. */
 export type Verdict = { readonly needs: Needs } | { readonly refusal: string };
 
-/** Returns the bytes that a model may take here; undefined where unknown. */
+/** Returns the bytes that a model may take on this machine; undefined if unknown. */
 export const machineMemory = (): number | undefined => freeMemory();
 
 /**
@@ -37,7 +37,7 @@ export async function judge(transfer: Transfer, pieces: readonly Piece[]): Promi
   const files = [...Map.groupBy(pieces, ({ path }) => path)];
   for (const [path, parts] of files) await fetchHeader(transfer, path, parts);
   try {
-    // Counts weights at their size in the file. A GPU needs that much, and so do weights packed for the CPU.
+    // Weights are counted with their size in the file, which they also need on a GPU and packed for the CPU.
     const { memory, contextLength } = await measureModel({
       model: files[0][0],
       parallel: 1,
@@ -61,7 +61,7 @@ async function fetchHeader(transfer: Transfer, path: string, parts: readonly Pie
   };
   await ensure(0, FIRST_BYTES);
   const size = fileSize(parts);
-  await Deno.truncate(path, size); // sparse: full length without blocks
+  await Deno.truncate(path, size); // a sparse file: full length without blocks
   const header = await growHeader(path, size, ensure);
   for (const { name, offset, byteLength } of header.tensors.values()) {
     if (READ_WITH_HEADER.test(name) && byteLength <= MOST_FACTORS) await ensure(offset, offset + byteLength);
@@ -102,7 +102,7 @@ async function readPrefix(path: string, length: number): Promise<Uint8Array> {
   return bytes.subarray(0, done);
 }
 
-/** Returns the bytes of the file that the pieces belong to. */
+/** Returns the bytes of the local file that consists of the pieces. */
 export function fileSize(parts: readonly Piece[]): number {
   return parts.reduce((end, { remote, size }) => Math.max(end, remote.offset + size!), 0);
 }

@@ -8,7 +8,7 @@ export interface HubOptions {
   readonly endpoint: URL;
   /** Access token. It is sent only to `endpoint`. */
   readonly token?: string;
-  /** Longest time without a byte, in milliseconds. */
+  /** Maximum milliseconds without a byte. */
   readonly stallMs?: number;
 }
 
@@ -17,13 +17,13 @@ export interface Answer {
   readonly response: Response;
   /** Address of the final response. */
   readonly url: URL;
-  /** The SHA-256 that the hub gave before it redirected to the file. */
+  /** The SHA-256 that the hub stated before it redirected to the file. */
   readonly linkedSha256: string | undefined;
 }
 
 const MAX_REDIRECTS = 10;
 const DEFAULT_STALL_MS = 30_000;
-/** Longest redirect address; signed ones have about 2,000 characters. */
+/** Maximum characters of a redirect's address; signed ones have about 2,000. */
 const MAX_ADDRESS = 16_384;
 
 /** A client for a hub and the hosts that it redirects to. */
@@ -39,9 +39,8 @@ export class HubClient {
   }
 
   /**
-   * Requests an address; `range` is the first byte and the one after the last. Follows redirects to https
-   * addresses only, and sends the token only to the hub. Throws Transient for failures that a retry may solve, and
-   * PullError for all other failures.
+   * Requests an address; `range` is [first byte, end). Follows redirects only to https, and sends the token only to the
+   * hub. Throws Transient for failures that a retry may fix, and PullError for others.
    */
   async get(
     start: URL,
@@ -93,7 +92,7 @@ export class HubClient {
     }
   }
 
-  /** `after`: a redirect led there. Such links expire. */
+  /** Returns the error for a refused request. `after`: a redirect led to the address; such links expire. */
   #refusal({ status, headers }: Response, url: URL, after: boolean): Error {
     if (status === 408 || status === 425 || status === 429 || status >= 500) {
       return new Transient(`${url.host} answers ${status}`, retryAfter(headers));
@@ -132,13 +131,13 @@ function redirected(from: URL, location: string): URL {
   return url;
 }
 
-/** Returns the wait in milliseconds; undefined where the header is missing or not understood. */
+/** Returns the wait in milliseconds from `Retry-After`; undefined if the header is missing or invalid. */
 export function retryAfter(headers: Headers): number | undefined {
   const header = headers.get("retry-after");
   if (header === null) return undefined;
   if (/^\d{1,9}$/.test(header)) return 1000 * Number(header);
   const date = Date.parse(header);
-  // This machine's clock may be wrong, so a date counts from the date of the answer.
+  // This machine's clock may be wrong, so a date is compared with the date of the answer.
   const answered = Date.parse(headers.get("date") ?? "") || Date.now();
   return Number.isNaN(date) ? undefined : Math.max(0, date - answered);
 }
@@ -147,7 +146,7 @@ function sha256Of(etag: string | null): string | undefined {
   return /^(?:W\/)?"?([0-9a-f]{64})"?$/.exec(etag ?? "")?.[1];
 }
 
-/** Returns why the connection failed, without the address, which may contain a signature. */
+/** Returns the reason of a failed connection, without the address, which may contain a signature. */
 function networkReason(error: unknown): string {
   if (!(error instanceof Error)) return "the connection failed";
   let cause: unknown = error;

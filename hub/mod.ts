@@ -1,6 +1,4 @@
-/**
- * Models from hubs: the offered models, their memory needs, resumable downloads, and the folder of models.
- */
+/** Models from hubs: lists of models, their memory needs, resumable downloads, and the folder of models. */
 export { type Choice, labelOf, type RemotePiece } from "./choices.ts";
 export { PullError, type PullErrorCode } from "./errors.ts";
 export { type ListedModel, type ModelList, parseModelList, SHIPPED_LIST } from "./model_list.ts";

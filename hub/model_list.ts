@@ -2,11 +2,11 @@ import { z } from "zod";
 import { PullError } from "./errors.ts";
 import { quote } from "./names.ts";
 
-/** A model with a short name. */
+/** A model that the list gives a short name. */
 export interface ListedModel {
-  /** Source in the form that `pull` takes. */
+  /** Source of the model in the form that `pull` accepts. */
   readonly source: string;
-  /** Hex hash of the file, if the list's author knows it. */
+  /** Hash of the file in hex, if the list's author gave one. */
   readonly sha256?: string;
   readonly about?: string;
 }

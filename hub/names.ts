@@ -1,7 +1,7 @@
 import { isModelFileName } from "../engine/models/folder.ts";
 import { PullError } from "./errors.ts";
 
-/** Limit for a hub file's path, in characters. */
+/** Maximum characters of a hub file's path. */
 const MAX_PATH = 512;
 // deno-lint-ignore no-control-regex
 const CONTROL = /[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
@@ -15,7 +15,7 @@ export function quote(text: string): string {
   );
 }
 
-/** Whether a hub's file path stays within its repository and is unambiguous on all systems. */
+/** Returns whether a hub's file path stays within its repository and is unambiguous on all systems. */
 export function isSafePath(path: string): boolean {
   if (path.length === 0 || path.length > MAX_PATH || CONTROL.test(path)) return false;
   if (path.includes("\\") || path.startsWith("/")) return false;

@@ -11,21 +11,21 @@ import { Unfinished } from "./unfinished.ts";
 
 /** The models that a source has, before one is chosen. */
 export interface Found {
-  /** Smallest first. */
+  /** Models of the source, smallest first. */
   readonly choices: readonly Choice[];
-  /** Commit of a hub's repository. */
+  /** Commit of the hub's repository. */
   readonly commit: string | undefined;
 }
 
-/** The source to search, and what to search for. */
+/** The source to search, and the model to find there. */
 export interface Search {
   readonly source: Source;
-  /** Another name for the model. */
+  /** Local name to give the model. */
   readonly as: string | undefined;
   readonly sha256: string | undefined;
 }
 
-/** Returns a source's models: all of a repository, or the one that was named. Throws PullError. */
+/** Returns a source's models: all of a repository, or only the named one. Throws PullError. */
 export async function find(
   { source, as, sha256 }: Search,
   client: HubClient,
@@ -49,7 +49,7 @@ export async function find(
   return { choices: [promise(found[0], sha256)], commit };
 }
 
-/** Returns a choice with a hash from another source. */
+/** Returns a choice with a hash that another source gave. */
 function promise(choice: Choice, sha256: string): Choice {
   const [piece, ...others] = choice.pieces;
   if (others.length > 0) {
@@ -90,31 +90,31 @@ function rename(choice: Choice, name: string): Choice {
   return { ...choice, name, pieces };
 }
 
-/** A choice, and whether it would run here. */
+/** A model to choose, and whether it would run here. */
 export interface OfferedChoice {
   readonly choice: Choice;
-  /** Bytes of memory, estimated unless its header was read; undefined where its size is unknown. */
+  /** Bytes of memory that the model needs, estimated if its header was not read; undefined if its size is unknown. */
   readonly memory: number | undefined;
   readonly estimated: boolean;
-  /** Undefined where unknown. */
+  /** Whether the model fits into memory; undefined if unknown. */
   readonly fits: boolean | undefined;
   /** The reason that compy cannot run the model; empty if it can or if the header was not read. */
   readonly refusal: string;
 }
 
-/** A source's models and their needs here. */
+/** A source's models, and their memory needs here. */
 export interface Offer {
-  /** The source as requested. */
+  /** The source as the user requested it. */
   readonly source: string;
   readonly choices: readonly OfferedChoice[];
-  /** The default choice; undefined where no choice is complete. */
+  /** The default choice; undefined if no model is complete. */
   readonly recommended: OfferedChoice | undefined;
-  /** Free bytes of memory; undefined where unknown. */
+  /** Free bytes of memory; undefined if unknown. */
   readonly free: number | undefined;
 }
 
 /**
- * Returns what the choices need, from one choice's header. `read` is that choice, if its bytes are new in
+ * Returns the memory needs of all choices, from one choice's header. `read` is that choice, if its bytes are new in
  * `models`.
  */
 export async function describeChoices(
@@ -188,7 +188,7 @@ async function peek(
   }
 }
 
-/** Throws PullError that lists the choices. */
+/** Throws PullError with a list of the choices. */
 export function refuseOpenChoice(source: Source, { choices }: Found): never {
   const text = sourceText(source);
   throw new PullError(

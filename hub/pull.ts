@@ -22,7 +22,7 @@ import { type Piece, removeUnfinished, Unfinished } from "./unfinished.ts";
 import { hashPiece } from "./verify.ts";
 
 const SAVE_MS = 500;
-/** Limits for versions of a file, and for wrong files, before giving up. */
+/** Maximum number of versions of a file, and of wrong files, before giving up. */
 const MOST_VERSIONS = 4;
 const MOST_WRONG = 3;
 
@@ -47,7 +47,7 @@ class Pull {
   readonly #retries: RetryPolicy;
   readonly #shown = { download: 0, check: 0 };
   #fetched = 0;
-  /** Whether the "begin" event was sent. */
+  /** Whether the "begin" event was already sent. */
   #begun = false;
 
   constructor(options: PullOptions) {
@@ -76,7 +76,7 @@ class Pull {
       let taken: Choice | undefined;
       for (let versions = 1;; versions++) {
         const found = await this.#find();
-        // A new version keeps the earlier choice.
+        // If the repository changed meanwhile, the earlier choice is kept.
         const path = taken?.pieces[0].path;
         taken = found.choices.find(({ pieces }) => path !== undefined && pieces[0].path === path) ??
           await this.#choose(found);
@@ -151,7 +151,7 @@ class Pull {
     return { name, path, bytes, receipt, already, fetched: this.#fetched };
   }
 
-  /** Returns the model if this version is already here. Throws PullError where another model has its name. */
+  /** Returns the model if this version is already here. Throws PullError if another model has its name. */
   async #present(choice: Choice): Promise<PulledModel | undefined> {
     const { models } = this.#options;
     const receipt = await readReceipt(models, choice.name);
@@ -171,7 +171,7 @@ class Pull {
     const same = choice.pieces.length === known.length &&
       choice.pieces.every(({ sha256 }, i) => sha256 === undefined ? sameOrigin : sha256 === known[i].sha256);
     if (same && await isComplete(models, receipt)) return this.#pulled(choice.name, receipt, true);
-    if (sameOrigin) return undefined; // replaced by another version
+    if (sameOrigin) return undefined; // another version replaces the model
     throw new PullError(
       "PULL_EXISTS",
       `${quote(choice.name)} was pulled from ${receipt.source} (${
@@ -181,7 +181,7 @@ class Pull {
     );
   }
 
-  /** Fetches and checks all pieces. Also throws FileChanged. */
+  /** Fetches and checks all pieces. Throws as `pull`, and FileChanged. */
   async #download(unfinished: Unfinished, choice: Choice, commit: string | undefined): Promise<Receipt> {
     const { models, signal, freeSpace } = this.#options;
     const { kept, dropped } = await unfinished.begin(sourceText(this.#source), choice.pieces);
@@ -217,7 +217,7 @@ class Pull {
       if (error instanceof FileChanged) forgetUnnamed(pieces);
       await unfinished.saveLast();
       if (error instanceof PullError && (error.code === "PULL_MODEL" || error.code === "PULL_CHECKSUM")) {
-        await unfinished.remove(); // no byte of it is useful
+        await unfinished.remove(); // none of its bytes are useful
       }
       throw error;
     }
@@ -236,7 +236,7 @@ class Pull {
     });
   }
 
-  /** Checks the header before more is fetched. Throws PullError for a model that cannot run here. */
+  /** Checks the header before further bytes are fetched. Throws PullError for a model that cannot run here. */
   #checkVerdict(verdict: Verdict): void {
     const { anyway, freeMemory: free = machineMemory() } = this.#options;
     if ("refusal" in verdict) {
@@ -263,7 +263,7 @@ class Pull {
     );
   }
 
-  /** Fetches until the pieces match the promised hashes. Returns each piece's hash. */
+  /** Fetches the pieces until they match the promised hashes. Returns each piece's hash. */
   async #fetchRight(transfer: Transfer, pieces: readonly Piece[], signal: AbortSignal): Promise<string[]> {
     const { connections = DEFAULT_CONNECTIONS } = this.#options;
     for (let tries = 1;; tries++) {
@@ -328,7 +328,7 @@ class Pull {
   }
 }
 
-/** Saves progress while the work runs, so a killed process loses little. */
+/** Saves progress while `work` runs, so that a killed process loses little. */
 async function saving<T>(unfinished: Unfinished, abort: AbortController, work: () => Promise<T>): Promise<T> {
   const end = new AbortController();
   const loop = async () => {
@@ -347,7 +347,7 @@ async function saving<T>(unfinished: Unfinished, abort: AbortController, work: (
   }
 }
 
-/** Drops bytes of another version where no hash could check them. */
+/** Drops bytes that may belong to another version, if no hash can check them. */
 function forgetUnnamed(pieces: readonly Piece[]): void {
   for (const piece of pieces) {
     if (piece.remote.sha256 !== undefined) continue;
@@ -357,7 +357,7 @@ function forgetUnnamed(pieces: readonly Piece[]): void {
   }
 }
 
-/** Returns a source without its revision and file. */
+/** Returns a source's text without its revision and file. */
 function repositoryOf(source: string): string {
   return /^hf:[^@:]+/.exec(source)?.[0] ?? source;
 }

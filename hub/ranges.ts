@@ -10,7 +10,7 @@ export class Ranges {
     return this.#pairs;
   }
 
-  /** Total bytes of all ranges. */
+  /** Total number of bytes in all ranges. */
   get bytes(): number {
     return this.#pairs.reduce((sum, [start, end]) => sum + end - start, 0);
   }
@@ -49,7 +49,7 @@ export class Ranges {
     return this.gap(start, end) === undefined;
   }
 
-  /** Returns the first missing bytes between `start` and `end`; undefined where none are missing. */
+  /** Returns the first missing range between `start` and `end`; undefined if none is missing. */
   gap(start: number, end: number): [start: number, end: number] | undefined {
     let at = start;
     for (const [from, to] of this.#pairs) {

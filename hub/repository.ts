@@ -7,25 +7,25 @@ import { type HubSource, sourceText } from "./source.ts";
 
 /** A file on a hub. */
 export interface RemoteFile {
-  /** Path in its repository. */
+  /** Path of the file in its repository. */
   readonly path: string;
   readonly url: URL;
-  /** Bytes; undefined until the download shows it. */
+  /** Size of the file in bytes; undefined until the download shows it. */
   readonly size: number | undefined;
-  /** Hex hash, where the hub knows it. */
+  /** SHA-256 of the file in hex, if the hub knows it. */
   readonly sha256: string | undefined;
 }
 
 /** A repository at one commit. */
 export interface Repository {
   readonly commit: string;
-  /** GGUF files and their parts. */
+  /** The repository's GGUF files and their parts. */
   readonly files: readonly RemoteFile[];
 }
 
-/** Limit for a repository's listing. */
+/** Maximum bytes of a repository's listing. */
 const MAX_LISTING = 32 * 2 ** 20;
-/** Limit for a file's size: ten times the largest existing models. */
+/** Maximum bytes of a file: ten times the largest existing models. */
 export const MAX_FILE_BYTES = 16 * 2 ** 40;
 
 const SIZE = z.number().int().min(0);
@@ -89,7 +89,7 @@ async function fetchJson(client: HubClient, url: URL, signal?: AbortSignal): Pro
   }
 }
 
-/** Returns a body of at most MAX_LISTING bytes. */
+/** Returns the text of a response of at most MAX_LISTING bytes. */
 async function readText(response: Response, stallMs: number): Promise<string> {
   const reader = response.body?.getReader();
   const chunks: Uint8Array[] = [];

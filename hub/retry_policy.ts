@@ -2,20 +2,20 @@ import { PullError, Transient } from "./errors.ts";
 
 /** Rules for retries after failures. */
 export interface Pace {
-  /** First wait, doubled with each consecutive failure. */
+  /** Milliseconds of the first wait, doubled with each consecutive failure. */
   readonly baseMs?: number;
-  /** Longest wait, unless a server asks for a longer one. */
+  /** Maximum milliseconds of a wait, unless a server asks for more. */
   readonly capMs?: number;
-  /** Consecutive failures allowed before the first byte. */
+  /** Maximum consecutive failures before the first byte. */
   readonly attempts?: number;
-  /** Milliseconds allowed without a byte, after the first one. */
+  /** Maximum milliseconds without a byte, after the first one. */
   readonly totalMs?: number;
 }
 
-/** Longest wait that a server may ask for. */
+/** Maximum milliseconds of a wait that a server may ask for. */
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
-/** Retries transient failures while bytes keep arriving from time to time. */
+/** Retries transient failures as long as bytes keep arriving from time to time. */
 export class RetryPolicy {
   readonly #pace: Required<Pace>;
   readonly #note: (message: string) => void;
@@ -47,7 +47,7 @@ export class RetryPolicy {
     }
   }
 
-  /** Waits before the next try. Throws PullError after too many. */
+  /** Waits before the next attempt. Throws PullError after too many failures. */
   async wait(failure: Transient, signal?: AbortSignal): Promise<void> {
     const { baseMs, capMs, attempts, totalMs } = this.#pace;
     this.#failures++;
@@ -72,11 +72,11 @@ export class RetryPolicy {
       );
     }
     const doubled = Math.min(capMs, baseMs * 2 ** Math.min(this.#failures - 1, 16));
-    // Jitter, so that clients that failed together do not return together.
+    // The wait is randomized, so that clients that failed together do not return together.
     const ms = Math.max(asked, doubled * (0.5 + Math.random() / 2));
     if (ms >= 1000) this.#note(`${failure.message}; trying again in ${Math.round(ms / 1000)} s`);
     await sleep(ms, signal);
-    this.#last += asked; // a requested wait does not count as a failure
+    this.#last += asked; // a wait that the server asked for does not count as a failure
   }
 }
 

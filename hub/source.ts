@@ -1,7 +1,7 @@
 import { PullError } from "./errors.ts";
 import { isSafePath, quote } from "./names.ts";
 
-/** A hub's repository and what to take from it: a path, a quantization, or the owner's name for it. */
+/** A hub's repository and the model to take from it: by path, quantization, or the owner's name for it. */
 export interface HubSource {
   readonly kind: "hub";
   readonly owner: string;
@@ -21,7 +21,7 @@ export type Source = HubSource | UrlSource;
 const HUB = /^hf:([^/@:]+)\/([^/@:]+)(?:@([^:]+))?(?::(.+))?$/s;
 const PART = /^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,95})$/;
 
-/** Parses `hf:OWNER/REPO[@REVISION][:FILE or quantisation]` or an address. Throws PullError. */
+/** Parses a source: `hf:OWNER/REPO[@REVISION][:FILE or quantisation]` or an address. Throws PullError. */
 export function parseSource(text: string): Source {
   if (text.startsWith("hf:")) return parseHub(text);
   return { kind: "url", url: parseAddress(text) };
@@ -94,7 +94,7 @@ function refuse(text: string, why: string): never {
   throw new PullError("PULL_SOURCE", `Cannot pull ${quote(text)}: ${why}`);
 }
 
-/** Returns a source as users write it. Drops the query of an address, which may be secret. */
+/** Returns a source as users write it, without an address's query, which may be secret. */
 export function sourceText(source: Source): string {
   if (source.kind === "url") return `${source.url.origin}${source.url.pathname}`;
   const { owner, repo, revision, wanted } = source;

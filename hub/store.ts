@@ -6,9 +6,9 @@ import { PullError } from "./errors.ts";
 import { checkModelName, isSafePath, quote } from "./names.ts";
 import { listUnfinished, removeUnfinished, type UnfinishedReport } from "./unfinished.ts";
 
-/** Folder of receipts. Models cannot have this name. */
+/** Folder of receipts for pulled models. Models cannot have this name. */
 const FOLDER = ".pulled";
-/** Marks a download whose files are checked and being moved. */
+/** Name of the file that marks a download whose checked files are being moved. */
 const PLACING = "placing.json";
 
 const RECEIPT = z.object({
@@ -18,7 +18,7 @@ const RECEIPT = z.object({
   files: z.array(z.object({
     name: z.string().refine((name) => isSafePath(name) && !name.includes("/")),
     size: z.number(),
-    /** The parts of the file, usually one. `promised`: the hash was known before the download. */
+    /** The parts of the file, usually one. `promised`: whether the hash was known before the download. */
     parts: z.array(z.object({ path: z.string(), sha256: z.string(), promised: z.boolean() })).min(1),
   })).min(1),
 });
@@ -28,13 +28,13 @@ export type Receipt = z.infer<typeof RECEIPT>;
 
 /** A model in the folder. */
 export interface StoredModel {
-  /** Its name for `--model` and requests. */
+  /** The model's name for `--model` and requests. */
   readonly name: string;
-  /** Path of its first file. */
+  /** Path of the model's first file. */
   readonly path: string;
-  /** Bytes of all files. */
+  /** Bytes of all files of the model. */
   readonly bytes: number;
-  /** Undefined for a model that was not pulled. */
+  /** The model's receipt; undefined for a model that was not pulled. */
   readonly receipt: Receipt | undefined;
 }
 
@@ -59,7 +59,7 @@ export async function listModels(folder: string): Promise<Stored> {
   return { models, unfinished: await listUnfinished(folder) };
 }
 
-/** Returns the receipt of a pulled model; undefined for others. */
+/** Returns the receipt of a pulled model; undefined for other models. */
 export async function readReceipt(folder: string, name: string): Promise<Receipt | undefined> {
   return await readReceiptFile(join(folder, FOLDER, `${name}.json`));
 }
@@ -93,7 +93,7 @@ export async function finishPlacing(folder: string, from: string, name: string):
     try {
       await Deno.rename(join(from, file), join(folder, file));
     } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) throw error; // already moved
+      if (!(error instanceof Deno.errors.NotFound)) throw error; // the file is already moved
     }
   }
   await syncFolder(folder);
@@ -101,14 +101,14 @@ export async function finishPlacing(folder: string, from: string, name: string):
   await Deno.mkdir(join(folder, FOLDER), { recursive: true });
   await writeWhole(join(folder, FOLDER, `${name}.json`), JSON.stringify(receipt, null, 2));
   await Deno.remove(join(from, PLACING));
-  // Files of the old version with other names.
+  // Files of the old version whose names the new version does not use are removed.
   const kept = new Set(receipt.files.map(({ name }) => name));
   for (const { name: file } of before?.files ?? []) {
     if (!kept.has(file)) await removeFile(join(folder, file));
   }
 }
 
-/** Whether all files of a receipt exist with their sizes. */
+/** Returns whether all files of a receipt exist with their sizes. */
 export async function isComplete(folder: string, { files }: Receipt): Promise<boolean> {
   const found = await Promise.all(files.map(async ({ name, size }) => {
     const info = await Deno.stat(join(folder, name)).catch(() => undefined);
@@ -121,11 +121,11 @@ export async function isComplete(folder: string, { files }: Receipt): Promise<bo
 export interface Removed {
   readonly name: string;
   readonly bytes: number;
-  /** Whether it was an unfinished download. */
+  /** Whether an unfinished download was removed, and not a model. */
   readonly unfinished: boolean;
 }
 
-/** Removes a pulled model, or an unfinished download. Throws PullError for others. */
+/** Removes a pulled model, or an unfinished download. Throws PullError for any other file. */
 export async function removeModel(folder: string, given: string): Promise<Removed> {
   const name = checkModelName(given);
   const stored = await listModels(folder);

@@ -1,21 +1,21 @@
 import { sha256 } from "./testing_models.ts";
 
-/** A fault in a response. */
+/** A fault that the test hub puts into a response. */
 export type Fault =
   | { readonly kind: "status"; readonly status: number; readonly retryAfter?: string }
   /** The connection breaks after this many bytes of the body. */
   | { readonly kind: "drop"; readonly after: number }
   /** The body stalls after this many bytes. */
   | { readonly kind: "stall"; readonly after: number }
-  /** Sends the whole file instead of a range. */
+  /** The hub sends the whole file instead of the requested range. */
   | { readonly kind: "ignore range" }
-  /** Sends a shorter range than requested, with a matching header. */
+  /** The hub sends a shorter range than requested, with a matching header. */
   | { readonly kind: "short range" }
-  /** Sends another range than requested, with a matching header. */
+  /** The hub sends a different range than requested, with a matching header. */
   | { readonly kind: "other range" }
-  /** States a wrong total length. */
+  /** The hub states a wrong total length. */
   | { readonly kind: "wrong length"; readonly by: number }
-  /** Changes one byte of the body. */
+  /** The hub changes one byte of the body. */
   | { readonly kind: "corrupt" }
   | { readonly kind: "encoding" }
   | { readonly kind: "page" }
@@ -27,22 +27,22 @@ export interface SeenRequest {
   readonly path: string;
   readonly range: readonly [start: number, end: number] | undefined;
   readonly authorization: string | null;
-  /** Number of the request on this hub, from 0. */
+  /** Sequential number of the request on this hub, from 0. */
   readonly number: number;
 }
 
 export interface TestHubOptions {
-  /** For each "OWNER/REPO", its files by path. */
+  /** Files by path, for each repository "OWNER/REPO". */
   readonly repositories: Record<string, Record<string, Uint8Array<ArrayBuffer>>>;
-  /** Returns the fault of a request. */
+  /** Returns the fault of a request; by default none. */
   readonly fault?: (request: SeenRequest) => Fault | undefined;
-  /** The token that readers need, if any. */
+  /** The token that readers must send, if any. */
   readonly token?: string;
   /** Changes the listing of a repository. */
   readonly listing?: (listing: Listing) => unknown;
-  /** Milliseconds before each 64 KiB. */
+  /** Milliseconds to wait before each 64 KiB. */
   readonly delayMs?: number;
-  /** Answers without ETag and dates. */
+  /** Whether answers lack ETag and dates. */
   readonly nameless?: boolean;
 }
 
@@ -60,9 +60,9 @@ const CHUNK = 64 * 1024;
 /** A local hub and CDN with different names, which misbehave on demand. */
 export class TestHub implements AsyncDisposable {
   readonly requests: SeenRequest[] = [];
-  /** Bytes of files given to the network. */
+  /** Number of file bytes given to the network. */
   sent = 0;
-  /** Limit for `sent`, until the test raises it. */
+  /** Maximum of `sent`, which a test may raise. */
   most = Infinity;
   readonly #options: TestHubOptions;
   readonly #hub: Deno.HttpServer<Deno.NetAddr>;

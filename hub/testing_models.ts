@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { smallModel } from "../engine/gguf/testing.ts";
 
-/** Returns a loadable model of about this size, with seeded weights. */
+/** Returns a loadable model of about `bytes` bytes, with seeded weights. */
 export function testModel(seed: number, bytes: number): Uint8Array<ArrayBuffer> {
   const width = Math.max(1, Math.round(bytes / (3 * 32 * 4)));
   const matrix = (shape: number[]) => {

@@ -9,14 +9,14 @@ import type { Piece } from "./unfinished.ts";
 
 const MIN_SEGMENT = 2 ** 20;
 const MAX_SEGMENT = 64 * 2 ** 20;
-/** Ignored ranges in a row before a server counts as one without range support. */
+/** Number of consecutive ignored ranges after which a server counts as one without range support. */
 const IGNORED_RANGES = 3;
 
 export interface TransferOptions {
   readonly client: HubClient;
   readonly retries: RetryPolicy;
   readonly signal?: AbortSignal;
-  /** Called with the number of bytes received each time, wanted or not. */
+  /** Called with each number of bytes received, whether useful or not. */
   readonly onBytes?: (count: number) => void;
 }
 
@@ -27,7 +27,7 @@ export class Transfer implements Disposable {
   readonly #onBytes: (count: number) => void;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
-  /** Open responses of servers without range support, read as far as needed. */
+  /** Open responses of servers without range support, each read as far as needed. */
   readonly #bodies = new Map<Piece, Body>();
   readonly #withoutRanges = new Set<Piece>();
   readonly #ignored = new Map<Piece, number>();
@@ -46,7 +46,7 @@ export class Transfer implements Disposable {
   }
 
   /**
-   * Fetches the missing bytes of a piece from `start` to `end`, or to its end. Afterwards its size is known.
+   * Fetches the missing bytes of a piece from `start` to `end`, or to its end. The piece's size is known afterwards.
    */
   async ensure(piece: Piece, start: number, end: number): Promise<void> {
     await this.#retries.retry(async () => {
@@ -59,7 +59,7 @@ export class Transfer implements Disposable {
     }, this.#signal);
   }
 
-  /** Fetches everything missing over several connections. All sizes must be known. */
+  /** Fetches all missing bytes over several connections. All sizes must be known. */
   async all(pieces: readonly Piece[], connections: number): Promise<void> {
     const busy = new Map(pieces.map((piece) => [piece, new Ranges()]));
     let failure: { error: unknown } | undefined;
@@ -94,10 +94,7 @@ export class Transfer implements Disposable {
     if (failure) throw failure.error;
   }
 
-  /**
-   * Returns the next bytes that no connection fetches yet; the whole piece, for a server without range
-   * support.
-   */
+  /** Returns the next range that no connection fetches yet; the whole piece for a server without range support. */
   #next(pieces: readonly Piece[], busy: ReadonlyMap<Piece, Ranges>, connections: number) {
     const left = pieces.reduce((sum, { size, done }) => sum + size! - done.bytes, 0);
     const most = Math.min(MAX_SEGMENT, Math.max(MIN_SEGMENT, Math.ceil(left / (2 * connections))));
@@ -121,7 +118,7 @@ export class Transfer implements Disposable {
     let to: number;
     try {
       if (response.status === 200) {
-        if (start > 0) this.#refuseWhole(piece, url); // or the login page of a network
+        if (start > 0) this.#refuseWhole(piece, url); // or a network's login page
         this.#checkVersion(piece, answer, wholeLength(answer, piece));
         to = piece.size!;
       } else {
@@ -153,7 +150,7 @@ export class Transfer implements Disposable {
     try {
       return await this.#client.get(remote.url, { range: [start, end], signal: this.#signal });
     } catch (error) {
-      // If only an earlier response gave the length, a later one may contradict it.
+      // If only an earlier response stated the length, a later one may contradict it.
       if (error instanceof RangeRefused && remote.size === undefined) throw new FileChanged(error.message);
       throw error;
     }
@@ -167,7 +164,7 @@ export class Transfer implements Disposable {
     throw new Transient(`${url.host} sends the whole file although a part was requested`);
   }
 
-  /** Reads from a server without range support, from the first byte on, in one response. */
+  /** Reads from a server without range support, in one response from the first byte on. */
   async #readUpTo(piece: Piece, end: number): Promise<void> {
     let body = this.#bodies.get(piece);
     if (body === undefined) {
@@ -198,7 +195,7 @@ export class Transfer implements Disposable {
     this.#onBytes(count);
   };
 
-  /** Checks that the response is for the same file version. Throws FileChanged and Transient. */
+  /** Checks that the response has the same version of the file. Throws FileChanged and Transient. */
   #checkVersion(piece: Piece, { response, url, linkedSha256 }: Answer, total: number): void {
     const { remote, size, validators } = piece;
     const file = quote(remote.path);
@@ -229,7 +226,7 @@ export class Transfer implements Disposable {
   }
 }
 
-/** Returns the bytes of a whole file from the response's header. */
+/** Returns the number of bytes of the whole file, from the response's header. */
 function wholeLength({ response, url }: Answer, { size, remote }: Piece): number {
   checkEncoding(response, url);
   const header = response.headers.get("content-length");
@@ -264,7 +261,7 @@ function lengthOf(text: string, url: URL): number {
   throw new Transient(`${url.host} says that the file has ${quote(text)} bytes`);
 }
 
-/** Refuses compressed transfers: their bytes differ from the file's. */
+/** Throws for a compressed response, because its bytes differ from the file's. */
 function checkEncoding({ headers }: Response, url: URL): void {
   const encoding = headers.get("content-encoding");
   if (encoding === null || encoding === "identity") return;

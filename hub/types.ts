@@ -6,7 +6,7 @@ import type { Offer } from "./offer.ts";
 import type { Pace } from "./retry_policy.ts";
 import type { Receipt } from "./store.ts";
 
-/** The default hub. */
+/** Address of the default hub. */
 export const DEFAULT_ENDPOINT = "https://huggingface.co";
 export const DEFAULT_CONNECTIONS = 4;
 export const MAX_CONNECTIONS = 32;
@@ -19,9 +19,9 @@ export type PullEvent =
     readonly source: string;
     readonly files: readonly string[];
     readonly bytes: number;
-    /** Hash of the first piece, if the hub states it. */
+    /** SHA-256 of the first piece, if the hub states it. */
     readonly sha256: string | undefined;
-    /** Bytes of these that were already here. */
+    /** Number of the bytes that were already here. */
     readonly kept: number;
   }
   | {
@@ -34,44 +34,44 @@ export type PullEvent =
   | { readonly kind: "note"; readonly message: string };
 
 export interface PullOptions {
-  /** `hf:OWNER/REPO[@REVISION][:FILE or quantisation]`, an https address, or a name in the list. */
+  /** The model's source: `hf:OWNER/REPO[@REVISION][:FILE or quantisation]`, an https address, or a name in the list. */
   readonly source: string;
-  /** The folder of models. */
+  /** Path of the folder of models. */
   readonly models: string;
-  /** Another hub, or a mirror of the default one. */
+  /** Address of another hub, or of a mirror of the default one. */
   readonly endpoint?: string;
-  /** Sent only to the hub. */
+  /** Access token, sent only to the hub. */
   readonly token?: string;
-  /** Names in addition to the shipped list. */
+  /** Short names of models in addition to the shipped list. */
   readonly list?: ModelList;
-  /** Local name of the model; by default its file's. */
+  /** Local name for the model; by default its file's name. */
   readonly as?: string;
-  /** Hex hash of the file, if the hub has none. */
+  /** SHA-256 of the file in hex, if the hub has none. */
   readonly sha256?: string;
-  /** Pull even a model that does not fit this machine or that compy cannot run. */
+  /** Whether to pull a model even if it does not fit this machine or compy cannot run it. */
   readonly anyway?: boolean;
   readonly connections?: number;
-  /** Called where the source leaves a choice open. */
+  /** Chooses a model if the source has several. */
   readonly choose?: (offer: Offer) => Promise<Choice>;
   readonly onEvent?: (event: PullEvent) => void;
-  /** Stops the pull with its reason. Downloaded bytes are kept. */
+  /** Stops the pull when aborted, with its reason. Downloaded bytes are kept. */
   readonly signal?: AbortSignal;
   readonly pace?: Pace & { readonly stallMs?: number };
   /** Bytes of memory that a model may take; by default the free memory. */
   readonly freeMemory?: number;
-  /** Returns how many bytes may be written to a folder. */
+  /** Returns the number of bytes that may be written to a folder. */
   readonly freeSpace?: FreeSpace;
 }
 
 /** The pulled model. */
 export interface PulledModel {
   readonly name: string;
-  /** Path of its first file. */
+  /** Path of the model's first file. */
   readonly path: string;
   readonly bytes: number;
   readonly receipt: Receipt;
-  /** Whether this version was already here. */
+  /** Whether this version of the model was already here. */
   readonly already: boolean;
-  /** File bytes received over the network, useless ones included. */
+  /** Number of file bytes received over the network, including useless ones. */
   readonly fetched: number;
 }

@@ -5,26 +5,23 @@ import { syncFolder, writeWhole } from "./disk.ts";
 import { PullError } from "./errors.ts";
 import { Ranges } from "./ranges.ts";
 
-/**
- * Folder of unfinished downloads in the folder of models. Models cannot have this name, so none is offered
- * from there.
- */
+/** Subfolder for unfinished downloads. Models cannot have this name, so none is offered from it. */
 const FOLDER = ".unfinished";
 const STATE = "state.json";
 const LOCK = "lock";
-/** Reserves space for the last state on a full disk. */
+/** File that reserves space to save the last state on a full disk. */
 const RESERVE = "reserve";
 const RESERVE_BYTES = 64 * 1024;
 
-/** A piece and its downloaded bytes. */
+/** A piece of a download, and its received bytes. */
 export interface Piece {
   readonly remote: RemotePiece;
   /** The piece's file in the download's folder. */
   readonly path: string;
-  /** Bytes, from the hub's listing or its first response. */
+  /** Size in bytes, from the hub's listing or its first response. */
   size: number | undefined;
   readonly done: Ranges;
-  /** Each host's name for this version of the file (ETag, or else the date). */
+  /** Each host's identifier for this version of the file (ETag, or else the date). */
   readonly validators: Map<string, string>;
 }
 
@@ -51,7 +48,7 @@ export class Unfinished {
 
   private constructor(readonly name: string, readonly folder: string, private readonly lock: Deno.FsFile) {}
 
-  /** Opens or creates a download. Throws PullError(PULL_BUSY) where another process has it. */
+  /** Opens or creates a download. Throws PullError(PULL_BUSY) if another process holds it. */
   static async open(models: string, name: string): Promise<Unfinished> {
     const folder = join(models, FOLDER, name);
     while (true) {
@@ -81,8 +78,8 @@ export class Unfinished {
   }
 
   /**
-   * Sets the pieces to download and reuses bytes that are already here. Returns the bytes reused, and those
-   * of another version that were dropped.
+   * Sets the pieces to download and reuses bytes that are already here. Returns the number of reused bytes, and of
+   * dropped bytes of another version.
    */
   async begin(source: string, remotes: readonly RemotePiece[]): Promise<{ kept: number; dropped: number }> {
     const before = this.#source === "" ? await this.#load() : this.#state();
@@ -111,7 +108,7 @@ export class Unfinished {
     return lost;
   }
 
-  /** Saves the progress. Syncs the bytes to disk first. */
+  /** Saves the progress, after syncing the bytes to disk. */
   async save(): Promise<void> {
     const state = JSON.stringify(this.#state());
     if (state === this.#saved) return;
@@ -123,7 +120,7 @@ export class Unfinished {
     this.#saved = state;
   }
 
-  /** Saves at the end of writing, even on a full disk. Ignores errors, which were reported before. */
+  /** Saves the progress at the end, even on a full disk. Ignores errors, which were reported before. */
   async saveLast(): Promise<void> {
     await Deno.remove(join(this.folder, RESERVE)).catch(() => {});
     await this.save().catch(() => {});
@@ -154,10 +151,10 @@ export class Unfinished {
     }
   }
 
-  /** Removes the folder and its contents. */
+  /** Removes the download's folder and its contents. */
   async remove(): Promise<void> {
     await Deno.remove(this.folder, { recursive: true });
-    await Deno.remove(dirname(this.folder)).catch(() => {}); // if it is empty
+    await Deno.remove(dirname(this.folder)).catch(() => {}); // only if it is empty
     await syncFolder(dirname(dirname(this.folder)));
   }
 
@@ -185,11 +182,11 @@ async function readState(folder: string): Promise<State | undefined> {
   try {
     return STATE_SCHEMA.parse(JSON.parse(await Deno.readTextFile(join(folder, STATE))));
   } catch {
-    return undefined; // missing or another version: no bytes can be reused
+    return undefined; // missing, or another version: no bytes can be reused
   }
 }
 
-/** Whether bytes of an earlier run can be reused. Without a hash, the server must name the version. */
+/** Returns whether bytes of an earlier run can be reused. Without a hash, the server must identify the version. */
 function isSame(old: State["pieces"][number], remote: RemotePiece): boolean {
   if (remote.sha256 !== undefined) return old.sha256 === remote.sha256 && old.size === remote.size;
   const address = `${remote.url.origin}${remote.url.pathname}`;
@@ -197,7 +194,7 @@ function isSame(old: State["pieces"][number], remote: RemotePiece): boolean {
     (remote.size === undefined || old.size === remote.size);
 }
 
-/** Whether the file is at least as long as the state says. */
+/** Returns whether the file is at least as long as the saved state says. */
 async function hasBytes(path: string, { done, offset }: State["pieces"][number]): Promise<boolean> {
   const end = Math.max(0, ...done.map(([, end]) => offset + end));
   const info = await Deno.lstat(path).catch(() => undefined);
@@ -209,7 +206,7 @@ export interface UnfinishedReport {
   readonly name: string;
   readonly source: string;
   readonly done: number;
-  /** Undefined until a response of the hub shows it. */
+  /** Size of the download in bytes; undefined until a response of the hub shows it. */
   readonly bytes: number | undefined;
 }
 
@@ -232,7 +229,7 @@ export async function listUnfinished(models: string): Promise<UnfinishedReport[]
   return reports.sort((a, b) => a.name < b.name ? -1 : 1);
 }
 
-/** Removes an unfinished download. Returns false where there is none. Throws PullError(PULL_BUSY). */
+/** Removes an unfinished download. Returns false if there is none. Throws PullError(PULL_BUSY). */
 export async function removeUnfinished(models: string, name: string): Promise<boolean> {
   const info = await Deno.lstat(join(models, FOLDER, name)).catch(() => undefined);
   if (!info?.isDirectory) return false;

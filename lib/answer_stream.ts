@@ -3,19 +3,19 @@ import { toCompyError } from "./errors.ts";
 /** Computes an answer: emits its parts and returns the complete answer. */
 export type AnswerSource<Part, Answer> = (
   /**
-   * Aborted when the caller leaves the iteration: the source then returns the answer so far. If the caller's own
-   * signal was aborted, the source throws that signal's reason.
+   * Aborted when the caller leaves the iteration: the source then returns the answer so far. If the caller's own signal
+   * was aborted, the source throws its reason.
    */
   signal: AbortSignal,
   emit: (part: Part) => void,
 ) => Promise<Answer>;
 
 /**
- * An answer while it is computed: iterate over its parts, await the complete answer with `answer()`, or both. The computation starts
- * with the first of these and runs once.
+ * An answer while it is computed: iterate over its parts, await the complete answer with `answer()`, or both. The
+ * computation starts at the first use and runs once.
  *
- * Leaving a loop early, or disposing of the stream, cancels the rest. `answer()` then returns the answer so far, with the finish reason
- * `cancelled`. The request's `signal` cancels too: then its reason is thrown.
+ * Leaving a loop early, or disposing of the stream, cancels the rest. `answer()` then returns the answer so far, with
+ * the finish reason `cancelled`. The request's `signal` cancels too: then its reason is thrown.
  *
  * ```ts
  * import { loadModel } from "compy";
@@ -29,11 +29,14 @@ export type AnswerSource<Part, Answer> = (
  * ```
  */
 export interface AnswerStream<Part, Answer> extends AsyncIterable<Part>, AsyncDisposable {
-  /** Resolves to the complete answer, the same each time. A caller that iterates gets failures there and need not call this. */
+  /**
+   * Resolves to the complete answer, always the same one. A caller that iterates gets failures there and need not call
+   * `answer`.
+   */
   answer(): Promise<Answer>;
 }
 
-/** An answer that is computed once it is read. */
+/** An answer whose computation starts when it is first read. */
 export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
   readonly #source: AnswerSource<Part, Answer>;
   readonly #signal: AbortSignal | undefined;
@@ -44,11 +47,11 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
   #begun = false;
   #ended = false;
 
-  /** `signal` comes from the caller. */
+  /** `signal`: the caller's signal, which cancels the answer. */
   constructor(source: AnswerSource<Part, Answer>, signal?: AbortSignal) {
     this.#source = source;
     this.#signal = signal;
-    // A caller that only iterates gets the failure there.
+    // A caller that only iterates gets the failure in the iteration.
     this.#answer.promise.catch(() => {});
   }
 
@@ -57,7 +60,7 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
     return this.#answer.promise;
   }
 
-  /** Yields all parts, including those that came before this call. */
+  /** Yields all parts of the answer, including earlier ones. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Part, void, void> {
     this.#begin();
     let complete = false;
@@ -74,7 +77,7 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
     }
   }
 
-  /** Cancels the rest and waits until the computation has stopped. */
+  /** Cancels the rest of the answer and waits until the computation has stopped. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#cancel.abort();
     if (this.#begun) await this.#answer.promise.catch(() => {});

@@ -34,24 +34,31 @@ export type { Tool, ToolChoice } from "../engine/mod.ts";
  * ```
  */
 export interface ChatOptions extends GenerateOptions {
-  /** Tools that the model may call. The caller runs the calls and sends their results as messages of the role `tool`. */
+  /**
+   * Tools that the model may call. The caller runs the calls and sends their results as messages of the role `tool`.
+   */
   readonly tools?: readonly Tool[];
-  /** `auto`: the model may call a tool. `required`: it must call one. `{ name }`: it must call this one. Default auto. */
+  /**
+   * Whether the model calls tools. `auto`: it may. `required`: it must call one. `{ name }`: it must call this tool.
+   * Default auto.
+   */
   readonly toolChoice?: ToolChoice;
-  /** Whether one answer may have several calls. Default true. */
+  /** Whether one answer may contain several tool calls. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** How long the model thinks before it answers. `none` turns thinking off; the other values need a model that knows them. */
+  /**
+   * Amount of thinking before the answer. `none` turns thinking off; the other values need a model that supports them.
+   */
   readonly effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
-  /** Maximum number of thinking tokens. */
+  /** Maximum number of thinking tokens in the answer. */
   readonly thinkingBudget?: number;
   /** Variables of the model's template, such as `enable_thinking`. */
   readonly templateVariables?: Readonly<Record<string, string | number | boolean | null>>;
-  /** Whether the answer continues the last message. Default true if that is an assistant message without calls. */
+  /** Whether the answer continues the last message. By default true for an assistant message without tool calls. */
   readonly continueLast?: boolean;
 }
 
 /**
- * A part of an answer: one of `text`, `reasoning`, `toolCall` and `progress` is set.
+ * A part of a chat answer: one of `text`, `reasoning`, `toolCall` and `progress` is set.
  *
  * ```ts
  * import { type ChatPart, loadModel } from "compy";
@@ -63,7 +70,7 @@ export interface ChatOptions extends GenerateOptions {
  * ```
  */
 export interface ChatPart extends GeneratedPart {
-  /** More of the model's thinking. */
+  /** A further piece of the model's thinking. */
   readonly reasoning?: string;
   /** A complete tool call. */
   readonly toolCall?: ToolCall;
@@ -81,16 +88,16 @@ export interface ChatPart extends GeneratedPart {
  * ```
  */
 export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
-  /** The model's thinking; empty without any. */
+  /** The model's thinking; empty if there is none. */
   readonly reasoning: string;
-  /** Complete tool calls. A call that the end of the answer cut off is left out. */
+  /** Complete tool calls, without a call that the end of the answer cut off. */
   readonly toolCalls: readonly ToolCall[];
-  /** As in GeneratedText; `tool_calls` if the model waits for the results of its calls. */
+  /** Reason why the answer ended, as in GeneratedText; `tool_calls` if the model waits for the results of its calls. */
   readonly finishReason: GeneratedText["finishReason"] | "tool_calls";
 }
 
 /**
- * An answer while it is generated.
+ * A chat answer while it is generated.
  *
  * ```ts
  * import { type Chat, loadModel } from "compy";
@@ -113,9 +120,9 @@ const CHAT_OPTIONS: OptionTable<ChatOptions> = {
   continueLast: "switch",
 };
 
-/** Answers a conversation. Errors are thrown where the answer is read. */
+/** Answers a conversation. Errors are thrown when the answer is read. */
 export function chat(engine: Engine, said: string | readonly Message[], asked: ChatOptions): Chat {
-  // Copied now, because they are read only when the caller wants the answer.
+  // The messages are copied now, because they are only read when the caller reads the answer.
   const messages = Array.isArray(said) ? [...said] : said;
   const options = { ...asked };
   return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
@@ -180,13 +187,13 @@ function checkChoice(choice: ToolChoice, tools: readonly Tool[]): void {
   }
 }
 
-/** Joins the parts of an answer. Emits a call when it is complete. */
+/** Collects the parts of an answer. It emits a tool call when the call is complete. */
 class Parts {
   #text = "";
   #reasoning = "";
   readonly #tokens: ScoredToken[] = [];
   readonly #calls: ToolCall[] = [];
-  /** The call whose arguments are incomplete. */
+  /** The tool call whose arguments are still incomplete. */
   #open: { readonly id: string; readonly name: string; json: string } | undefined;
 
   constructor(
@@ -228,7 +235,7 @@ class Parts {
     const { id, name, json } = this.#open;
     this.#open = undefined;
     const values = tryJson(json);
-    if (values === undefined) return; // the answer's end has cut it
+    if (values === undefined) return; // the end of the answer has cut off the call
     const toolCall = { id, name, arguments: values as ToolCall["arguments"], json };
     this.#calls.push(toolCall);
     this.emit({ toolCall });

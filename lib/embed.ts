@@ -15,11 +15,11 @@ import { checkOptions, type OptionTable, positive } from "./options.ts";
  * ```
  */
 export interface EmbedOptions {
-  /** Number of leading values to keep of each vector; default all. */
+  /** Number of leading values to keep of each vector; by default all. */
   readonly dimensions?: number;
-  /** Interactive requests precede batch requests. Default interactive. */
+  /** Priority of the request: interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Cancels the request, which then throws the signal's reason. */
+  /** Cancels the request when aborted; the request then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
@@ -37,7 +37,7 @@ const EMBED_OPTIONS: OptionTable<EmbedOptions> = { dimensions: "number", priorit
  * ```
  */
 export interface Embeddings {
-  /** In the order of the texts; each has length 1. */
+  /** One vector of length 1 per text, in the order of the texts. */
   readonly vectors: readonly Float32Array[];
   /** Token counts, summed over all texts. */
   readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
@@ -55,11 +55,11 @@ export interface Embeddings {
  * ```
  */
 export interface RerankOptions {
-  /** Number of best documents to return; default all. */
+  /** Number of best documents to return; by default all. */
   readonly top?: number;
-  /** Interactive requests precede batch requests. Default interactive. */
+  /** Priority of the request: interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Cancels the request, which then throws the signal's reason. */
+  /** Cancels the request when aborted; the request then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
@@ -82,7 +82,7 @@ const RERANK_OPTIONS: OptionTable<RerankOptions> = { top: "number", priority: "t
  * ```
  */
 export interface Reranked {
-  /** Best first. `index` is the document's position, `score` is from 0 to 1. */
+  /** Documents, best first. `index` is the document's position, `score` its relevance from 0 to 1. */
   readonly results: readonly { readonly index: number; readonly score: number }[];
   /** Token counts, summed over all texts. */
   readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };

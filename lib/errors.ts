@@ -60,14 +60,14 @@ export type ErrorCode =
  * ```
  */
 export class CompyError extends Error {
-  /** Always "CompyError". */
+  /** The error's name, always "CompyError". */
   override readonly name = "CompyError";
-  /** The reason, for programs. */
+  /** The error's code, for programs. */
   readonly code: ErrorCode;
-  /** Figures, such as `n_prompt_tokens` and `n_ctx` of a prompt that is too long. */
+  /** Figures of the error, such as `n_prompt_tokens` and `n_ctx` of a prompt that is too long. */
   readonly details: Readonly<Record<string, number>>;
 
-  /** `details` default to none. */
+  /** Creates an error; `details` default to none. */
   constructor(
     code: ErrorCode,
     message: string,
@@ -109,8 +109,8 @@ export function toCompyError(error: unknown): unknown {
 }
 
 /**
- * Returns the error for a failed operation on a model's file. `cannot` begins the message, such as "Cannot
- * read FILE".
+ * Returns the error for a failed operation on a model's file. `cannot` starts the message, for example "Cannot read
+ * FILE".
  */
 export function modelFileError(cannot: string, error: unknown, advice = ""): unknown {
   const reason = systemReason(error);
@@ -125,19 +125,19 @@ export function needDeno(what: string, instead: string): void {
   throw new CompyError("not_supported", `${what} needs Deno; ${instead}`);
 }
 
-/** Returns the error of a failed load; a file that the system refuses gives `model_not_found`. */
+/** Returns the error of a failed load. For a file that the system refuses, its code is `model_not_found`. */
 export function loadError(error: unknown): unknown {
   if (systemReason(error) === undefined) return toCompyError(error);
   return new CompyError("model_not_found", messageOf(error as Error), { cause: error });
 }
 
-/** Returns a message of `cannot` and the reason; the system's error codes are put into words. */
+/** Returns a message of `cannot` and the error's reason; the system's error codes are put into words. */
 export function because(cannot: string, error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   return message.startsWith("Cannot ") ? message : `${cannot}: ${systemReason(error) ?? message}`;
 }
 
-/** Throws CompyError invalid_request. The message shows `got` as JSON. */
+/** Throws CompyError invalid_request for a field. The message shows the value `got` as JSON. */
 export function refuse(field: string, rule: string, got: unknown): never {
   throw new CompyError("invalid_request", `Invalid ${field}: ${rule} (got ${show(got)})`);
 }

@@ -46,9 +46,9 @@ export type Progress = PromptProgress;
 export interface TokenScore {
   /** Token id. */
   readonly token: number;
-  /** The token's own text; the replacement character if the token is part of a character. */
+  /** The token's own text; U+FFFD for a token that is only a part of a character. */
   readonly text: string;
-  /** Natural logarithm of its probability. */
+  /** Natural logarithm of the token's probability. */
   readonly logprob: number;
   /** The most probable tokens at this position, best first. */
   readonly top: readonly { readonly token: number; readonly text: string; readonly logprob: number }[];
@@ -66,11 +66,11 @@ export interface TokenScore {
  * ```
  */
 export interface GeneratedPart {
-  /** More text. */
+  /** A further piece of the text. */
   readonly text?: string;
-  /** The tokens of the text; only with `logprobs`. */
+  /** The tokens of the text piece; only with `logprobs`. */
   readonly tokens?: readonly TokenScore[];
-  /** Comes before the first text, while a long prompt is computed. */
+  /** Progress of a long prompt, before the first text. */
   readonly progress?: Progress;
 }
 
@@ -87,15 +87,18 @@ export interface GeneratedPart {
  * ```
  */
 export interface Usage {
-  /** Tokens of the prompt. */
+  /** Number of tokens in the prompt. */
   readonly promptTokens: number;
-  /** Tokens of the answer, including its thinking. */
+  /** Number of tokens in the answer, including its thinking. */
   readonly completionTokens: number;
-  /** Prompt tokens that came from the KV cache. */
+  /** Number of prompt tokens that came from the KV cache. */
   readonly cachedTokens: number;
-  /** Answer tokens that are thinking. */
+  /** Number of answer tokens that are thinking. */
   readonly reasoningTokens: number;
-  /** Counts of correct and wrong draft tokens; only if drafts were used. Wrong ones are not part of the answer. */
+  /**
+   * Counts of correct and wrong draft tokens; only for requests that used drafts. Wrong ones are not part of the
+   * answer.
+   */
   readonly drafts?: { readonly accepted: number; readonly rejected: number };
 }
 
@@ -112,11 +115,11 @@ export interface Usage {
  * ```
  */
 export interface Timings {
-  /** From the request to its start. */
+  /** Milliseconds from the request to its start. */
   readonly queueMs: number;
-  /** From the start to the end of the prompt. */
+  /** Milliseconds from the start to the end of the prompt. */
   readonly prefillMs: number;
-  /** From the end of the prompt to the end of the answer. */
+  /** Milliseconds from the end of the prompt to the end of the answer. */
   readonly decodeMs: number;
 }
 
@@ -132,17 +135,20 @@ export interface Timings {
  * ```
  */
 export interface GeneratedText {
-  /** The text. */
+  /** The generated text. */
   readonly text: string;
-  /** The parsed text; only with a `schema` and a complete answer. */
+  /** The text parsed as JSON; only with a `schema` and a complete answer. */
   readonly json?: unknown;
-  /** The tokens of the text; only with `logprobs`. */
+  /** The tokens of the text, with scores; only with `logprobs`. */
   readonly tokens?: readonly TokenScore[];
-  /** Token counts. */
+  /** Token counts of the request. */
   readonly usage: Usage;
-  /** Durations in milliseconds. */
+  /** Durations of the request. */
   readonly timings: Timings;
-  /** `stop`: the model ended, or a stop text came. `length`: `maxTokens` or the context window was reached. `cancelled`: the caller left. */
+  /**
+   * Reason why the text ended. `stop`: the model ended it, or a stop text came. `length`: `maxTokens` or the context
+   * window was reached. `cancelled`: the caller left.
+   */
   readonly finishReason: "stop" | "length" | "cancelled";
   /** The stop text that ended the answer. */
   readonly stop?: string;
@@ -169,13 +175,13 @@ export interface GeneratedText {
  */
 export type Generation = AnswerStream<GeneratedPart, GeneratedText>;
 
-/** Continues a prompt. Errors are thrown where the answer is read. */
+/** Continues a prompt. Errors are thrown when the answer is read. */
 export function generate(
   engine: Engine,
   given: string | readonly number[],
   asked: GenerateOptions,
 ): Generation {
-  // Copied now, because they are read only when the caller wants the answer.
+  // The prompt is copied now, because it is only read when the caller reads the answer.
   const prompt = Array.isArray(given) ? [...given] : given;
   const options = { ...asked };
   return new LazyAnswer<GeneratedPart, GeneratedText>(async (signal, emit) => {
@@ -231,7 +237,10 @@ export function readEvents(engine: Engine, request: GenerateRequest, chat?: Chat
   }
   return {
     pieces: pieces(),
-    /** Throws the reason of the caller's signal if that ended the answer, CompyError if the model was closed. */
+    /**
+     * Returns how the answer ended. Throws the reason of the caller's signal if that ended the answer, CompyError if
+     * the model was closed.
+     */
     end(caller: AbortSignal | undefined): {
       reason: Finish["reason"];
       stop?: string;
@@ -277,7 +286,7 @@ export function scorer(tokenizer: Tokenizer, { logprobs }: GenerateOptions) {
   };
 }
 
-/** Returns the parsed answer; only with a `schema` and a complete answer. */
+/** Returns the answer parsed as JSON; undefined without a `schema` or for an incomplete answer. */
 export function jsonOf(text: string, { schema }: GenerateOptions, reason: string): { json?: unknown } {
   if (schema === undefined || reason !== "stop") return {};
   const json = tryJson(text);

@@ -15,27 +15,27 @@ import {
 } from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 
-/** Settings, besides the requests, that a model's answers depend on. */
+/** Settings that affect a model's answers. */
 export interface AnsweringModel {
   readonly path: string;
-  /** As asked for; by default the model's. */
+  /** The requested context length; by default the model's. */
   readonly contextLength?: number;
   /** The backend; by default the native CPU kernels, or WebAssembly without them. */
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
   readonly activations?: ActivationPrecision;
-  /** Set only if it overrides the file. */
+  /** Pooling that overrides the file's. */
   readonly pooling?: PoolingKind;
-  /** Set only if it overrides the file. */
+  /** Chat template that overrides the file's. */
   readonly chatTemplate?: GivenTemplate;
   readonly lora?: readonly string[];
 }
 
 /**
- * Returns what a model's answers depend on, besides the requests. A job resumes, and its workers compute, only with an
- * equal identity. The processor is not part of it, although it affects rounding: a batch may end on another machine. Reads the
- * header and some pages of the file. Throws GgufError for a model that compy cannot run.
+ * Returns the identity of a model and its settings, on which its answers depend. A job resumes, and its workers
+ * compute, only with an equal identity. The processor affects rounding but is not included, so that a batch can end on
+ * another machine. Reads the header and some pages of the file. Throws GgufError for a model that compy cannot run.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
   const { path, pooling, activations, chatTemplate: given } = model;

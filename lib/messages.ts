@@ -13,9 +13,9 @@ import { refuse } from "./errors.ts";
  * ```
  */
 export interface SystemMessage {
-  /** `developer` needs a template that knows this role. */
+  /** Role of the message. `developer` needs a template that knows this role. */
   readonly role: "system" | "developer";
-  /** The instructions. */
+  /** The instructions as text. */
   readonly content: string;
 }
 
@@ -31,9 +31,9 @@ export interface SystemMessage {
  * ```
  */
 export interface UserMessage {
-  /** Always this. */
+  /** Role of the message, always "user". */
   readonly role: "user";
-  /** The text. */
+  /** Text of the user's message. */
   readonly content: string;
 }
 
@@ -50,13 +50,13 @@ export interface UserMessage {
  * ```
  */
 export interface AssistantMessage {
-  /** Always this. */
+  /** Role of the message, always "assistant". */
   readonly role: "assistant";
-  /** The answer's text; default none. */
+  /** The answer's text; by default empty. */
   readonly content?: string;
   /** The model's thinking before the answer, for templates that repeat it. */
   readonly reasoning?: string;
-  /** The calls of this answer. A message of the role `tool` follows for each. */
+  /** The tool calls of this answer. A message of the role `tool` follows for each. */
   readonly toolCalls?: readonly ToolCall[];
 }
 
@@ -76,11 +76,11 @@ export interface AssistantMessage {
  * ```
  */
 export interface ToolMessage {
-  /** Always this. */
+  /** Role of the message, always "tool". */
   readonly role: "tool";
-  /** The `id` of the call. */
+  /** The `id` of the tool call that this is the result of. */
   readonly toolCallId: string;
-  /** The result as text. */
+  /** The tool's result as text. */
   readonly content: string;
 }
 
@@ -109,27 +109,25 @@ export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessa
  * const digit = { type: "integer", minimum: 0, maximum: 9 };
  * const add = {
  *   name: "add",
- *   parameters: { type: "object", properties: { a: digit, b: digit }, required: ["a", "b"], additionalProperties: false },
- * };
- * await using model = await loadModel();
- * const { toolCalls } = await model.chat("1 + 2?", { tools: [add], toolChoice: "required" }).answer();
- * console.log(toolCalls.map(run));
+ *   parameters: { type: "object", properties: { a: digit, b: digit }, required: ["a", "b"], additionalProperties: false
+ * }, }; await using model = await loadModel(); const { toolCalls } = await model.chat("1 + 2?", { tools: [add],
+ * toolChoice: "required" }).answer(); console.log(toolCalls.map(run));
  * ```
  */
 export interface ToolCall {
-  /** Identifies the call in the conversation. */
+  /** Identifies the tool call in the conversation. */
   readonly id: string;
-  /** Name of the tool. */
+  /** Name of the called tool. */
   readonly name: string;
-  /** The parsed arguments. */
+  /** Parsed arguments of the tool call. */
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** The arguments as the model wrote them. Send them back, so that the conversation is found in the cache. */
+  /** Arguments as the model wrote them. Send them back, so that the conversation is found in the cache. */
   readonly json?: string;
 }
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
 
-/** Returns the conversation in the shape of chat templates. Throws CompyError invalid_request. */
+/** Returns the conversation in the form for chat templates. Throws CompyError invalid_request. */
 export function templateMessages(messages: string | readonly Message[]): ChatMessage[] {
   if (typeof messages === "string") return [{ role: "user", content: messages.toWellFormed() }];
   if (!Array.isArray(messages) || messages.length === 0) {
@@ -166,7 +164,7 @@ function templateCall({ id, name, arguments: values, json = JSON.stringify(value
   return { id, type: "function", function: { name, arguments: json } };
 }
 
-/** Whether the answer can continue the last message. */
+/** Returns whether the answer can continue the last message. */
 export function canContinue(messages: string | readonly Message[]): boolean {
   if (typeof messages === "string") return false;
   const last = messages.at(-1);

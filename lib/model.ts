@@ -110,19 +110,19 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
 export interface ModelInfo {
   /** The model's id, by default the file name without `.gguf`. */
   readonly id: string;
-  /** Path of its file. */
+  /** Path of the model's file. */
   readonly path: string;
-  /** For example `qwen3`. */
+  /** Name of the model's architecture, for example `qwen3`. */
   readonly architecture: string;
   /** Context window: maximum tokens of prompt and answer. */
   readonly contextLength: number;
   /** Number of tokens in the vocabulary. */
   readonly vocabSize: number;
-  /** Length of an embedding; undefined if the model computes none. */
+  /** Number of values in an embedding; undefined if the model computes none. */
   readonly dimensions: number | undefined;
   /** The backend, its instruction set or GPU, and its number of threads. */
   readonly backend: { readonly name: string; readonly device: string; readonly threads: number };
-  /** Bytes of the packed weights, the KV cache and recurrent states when full, and the activations of a step. */
+  /** Memory of the model in bytes: packed weights, KV cache and recurrent states when full, activations of a step. */
   readonly memory: {
     readonly weights: number;
     readonly kv: number;
@@ -135,7 +135,7 @@ export interface ModelInfo {
 export let loadedOf: (model: Model) => LoadedEngine;
 /** @internal Returns a model that owns the engine. */
 export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
-/** @internal Returns what the model's answers depend on, besides the requests. */
+/** @internal Returns the identity of the model and its settings, on which its answers depend. */
 export let identityOf: (model: Model) => Promise<ModelIdentity>;
 
 /** @internal Settings that affect answers and that the loaded engine does not report. */
@@ -145,8 +145,8 @@ export type AnswerSettings = Pick<
 >;
 
 /**
- * A loaded model. Requests run together and share its steps; a request gets the same answer alone and among others. Dispose of the
- * model with `await using` or `close()`: running requests then fail with `engine_closed`.
+ * A loaded model. Requests run together and share its steps; a request gets the same answer alone and among others.
+ * Dispose of the model with `await using` or `close()`: running requests then fail with `engine_closed`.
  *
  * ```ts
  * import { loadModel, type Model } from "compy";
@@ -200,7 +200,7 @@ export class Model implements AsyncDisposable {
     return generate(this.#loaded.engine, prompt, options);
   }
 
-  /** Resolves to one vector of length 1 per text. A text may also be token ids. */
+  /** Resolves to one vector of length 1 per text. A text may be given as token ids. */
   embed(
     texts: string | readonly (string | readonly number[])[],
     options: EmbedOptions = {},
@@ -208,19 +208,19 @@ export class Model implements AsyncDisposable {
     return embed(this.#loaded.engine, texts, options);
   }
 
-  /** Resolves to the documents by relevance, best first. Only for ranking models. */
+  /** Resolves to the documents in order of relevance, best first. Only for ranking models. */
   rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Reranked> {
     return rerank(this.#loaded.engine, query, documents, options);
   }
 
-  /** Returns the token ids of a text. By default nothing is added, and control tokens in the text stay text. */
+  /** Returns the token ids of a text. By default, no tokens are added, and control tokens in the text stay text. */
   tokenize(text: string, options: TokenizeOptions = {}): number[] {
     const { tokenizer } = this.#loaded.engine;
     if (typeof text !== "string") refuse("text", "must be a string", text);
     return tokenizer.encode(text.toWellFormed(), options);
   }
 
-  /** Returns the text of token ids. With `special`, control tokens are included. */
+  /** Returns the text of token ids; with `special`, including control tokens. */
   detokenize(tokens: readonly number[], options: { readonly special?: boolean } = {}): string {
     const { engine: { tokenizer, model } } = this.#loaded;
     const wrong = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < model.vocabSize));
@@ -237,12 +237,12 @@ export class Model implements AsyncDisposable {
     return identifyModel({ path, contextLength, backend: name, ...this.#settings });
   }
 
-  /** Cancels running requests and frees the memory. */
+  /** Cancels running requests and frees the model's memory. */
   async close(): Promise<void> {
     await this.#loaded.engine.close();
   }
 
-  /** Same as `close`. */
+  /** Closes the model, as `close` does. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
@@ -260,15 +260,15 @@ export class Model implements AsyncDisposable {
  * ```
  */
 export interface TokenizeOptions {
-  /** Adds the tokens that the model's file adds to prompts. Default false. */
+  /** Whether to add the special tokens that the model's file adds to prompts. Default false. */
   readonly addSpecial?: boolean;
-  /** Recognizes control tokens such as `<|im_end|>` in the text. Default false. */
+  /** Whether to recognize control tokens such as `<|im_end|>` in the text. Default false. */
   readonly parseSpecial?: boolean;
 }
 
 /**
- * Loads a GGUF file, by default the small demo model that comes with compy. In a browser, pass a Blob, such as a chosen File or a
- * fetched one. Several models can be loaded at the same time. Throws CompyError, or the signal's reason.
+ * Loads a GGUF file, by default the small demo model that comes with compy. In a browser, pass a Blob, such as a chosen
+ * File or a fetched one. Several models can be loaded at the same time. Throws CompyError, or the signal's reason.
  *
  * ```ts
  * import { loadModel } from "compy";
@@ -292,7 +292,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
     chatTemplate: chatTemplate === undefined ? undefined : { source: chatTemplate },
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
-    // An explicit size must fit; the default shrinks to the free memory.
+    // An explicit number of requests must fit; the default shrinks to the free memory.
     kvShare: parallel === undefined ? 1 : undefined,
     progress: onProgress && ((done: number, total: number) => onProgress({ done, total })),
     warn: onWarning,
@@ -302,8 +302,8 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
 }
 
 /**
- * @internal Like loadModel, with the engine's own options. With `living`, a failed engine is loaded again and `note` is called; with
- * `options.coming`, the engine moves to native kernels when they are built.
+ * @internal Like loadModel, with the engine's own options. With `living`, a failed engine is loaded again and `note` is
+ * called; with `options.coming`, the engine moves to native kernels when they are built.
  */
 export async function openModel(
   options: EngineLoadOptions,
@@ -320,7 +320,7 @@ export async function openModel(
   }
 }
 
-/** Returns options for a model in memory. */
+/** Returns loading options for a model in memory. */
 function inMemory(blob: Blob): { model: string; open: OpenSource } {
   const model = blob instanceof File ? blob.name : "model.gguf";
   return { model, open: () => Promise.resolve(blobSource(blob)) };

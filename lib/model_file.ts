@@ -4,19 +4,19 @@ import { CompyError, modelFileError } from "./errors.ts";
 
 export { modelName, modelsInFolder } from "../engine/models/folder.ts";
 
-/** The model that comes with compy. */
+/** Path of the demo model that comes with compy. */
 const DEMO_MODEL = shipped("models/demo.gguf");
 
 /**
- * Returns the path of a model's file, by default the demo model's. Throws CompyError model_not_found if it cannot be read or is not
- * a file; the message then ends with `advice`.
+ * Returns the path of a model's file, by default the demo model's. Throws CompyError model_not_found if it cannot be
+ * read or is not a file; the message then ends with `advice`.
  */
 export function modelPath(given: string | URL | undefined, advice = ""): string {
   const file = given ?? DEMO_MODEL;
   const path = typeof file === "string" ? file : fromFileUrl(file);
-  // Not imported, because browsers load this file too and have no such module.
+  // node:fs is not imported, because browsers load this file too and have no such module.
   const fs = globalThis.process?.getBuiltinModule("node:fs");
-  if (fs === undefined) return path; // reading it reports any problem
+  if (fs === undefined) return path; // reading the file reports any problem
   const what = `Cannot load a model from "${path}"`;
   let info: ReturnType<typeof fs.statSync>;
   try {

@@ -47,25 +47,25 @@ export type JsonSchema = boolean | Readonly<Record<string, unknown>>;
  * ```
  */
 export interface GenerateOptions extends Partial<SamplingParams> {
-  /** Maximum tokens of the answer; default the rest of the context window. */
+  /** Maximum tokens of the answer; by default the rest of the context window. */
   readonly maxTokens?: number;
-  /** Texts that end the answer; they are not part of it. */
+  /** Texts that end the answer; the answer does not contain them. */
   readonly stop?: string | readonly string[];
-  /** Continue after the model's end tokens. */
+  /** Whether to continue after the model's end tokens. */
   readonly ignoreEos?: boolean;
-  /** The answer is JSON that this schema accepts; `json` holds it parsed. */
+  /** JSON schema that the answer must match; `json` in the result has it parsed. */
   readonly schema?: JsonSchema;
-  /** The whole answer matches this regular expression, in the syntax of Rust's regex crate. */
+  /** Regular expression that the whole answer must match, in the syntax of Rust's regex crate. */
   readonly regex?: string;
-  /** The answer is one of these texts. */
+  /** Allowed answers: the answer is one of these texts. */
   readonly choices?: readonly string[];
-  /** The answer matches this grammar: llama.cpp's GBNF, or Lark if it has no `::=`. */
+  /** Grammar that the answer must match: llama.cpp's GBNF, or Lark if it has no `::=`. */
   readonly grammar?: string;
-  /** Return each token's log-probability and this many alternatives: 0 to 20. */
+  /** Number of alternatives (0 to 20) to return with each token's log-probability. */
   readonly logprobs?: number;
-  /** Interactive requests precede batch requests. Default interactive. */
+  /** Priority of the request: interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Cached prompt prefixes are shared only between requests with the same value. */
+  /** Salt of the prompt cache: only requests with equal values share cached prefixes. */
   readonly cacheSalt?: string;
   /** The adapters to use with these scales, by their places in the model's `lora`. Default all, with their own scales. */
   readonly lora?: readonly { readonly id: number; readonly scale: number }[];
@@ -98,7 +98,7 @@ const KINDS: Readonly<Record<Kind, readonly [rule: string, is: (value: unknown) 
   any: ["", () => true],
 };
 
-/** The known options and the types of their values. */
+/** Table of the known options and the types of their values. */
 export type OptionTable<Options> = Readonly<Record<keyof Options & string, Kind>>;
 
 const SAMPLING_KINDS = { number: "number", whole: "number", texts: "texts", biases: "object" } as const;
@@ -107,7 +107,7 @@ const SAMPLING_OPTIONS = Object.fromEntries(
   SAMPLING_SETTINGS.map(([name, { kind }]) => [name, SAMPLING_KINDS[kind]]),
 ) as OptionTable<SamplingParams>;
 
-/** The options of `generate`. */
+/** Names and types of the options of `generate`. */
 export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
   ...SAMPLING_OPTIONS,
   maxTokens: "number",

@@ -30,32 +30,34 @@ export interface Alias {
 
 /** The offered models, and how to load one when a request names it. */
 export interface PoolOptions {
-  /** Model files. Each is offered under its name without `.gguf`. */
+  /** Model files. Each is offered under its file name without `.gguf`. */
   readonly files: readonly string[];
-  /** A folder whose current files are offered too. `files` take precedence over files of the same name. */
+  /** Folder whose present files are offered too. `files` take precedence over files of the same name. */
   readonly folder?: string;
   /** Returns aliases, given the ids of the current models. */
   readonly aliases: (ids: readonly string[]) => readonly Alias[];
   /** Returns further names of the model with this id. */
   readonly alsoNamed?: (id: string) => readonly string[];
-  /** Maximum bytes of all loaded models together; default the memory that is free now. */
+  /** Maximum bytes of all loaded models together; by default the memory that is free at the start. */
   readonly memoryBytes?: number;
-  /** Idle time after which a model is unloaded; default never. */
+  /** Milliseconds without requests after which a model is unloaded; by default never. */
   readonly idleMs?: number;
   readonly load: Omit<EngineLoadOptions, "model">;
-  /** Chat templates that replace those of the files, by the models' ids. */
+  /** Chat templates that replace the files' templates, by model id. */
   readonly chatTemplates?: ReadonlyMap<string, GivenTemplate>;
   /** Whether a failed engine is loaded again. */
   readonly reloads: boolean;
   readonly note: (message: string) => void;
-  /** Receives each loaded engine. */
+  /** Receives each engine when it is loaded. */
   readonly describe: (loaded: LoadedEngine) => void;
 }
 
-/** Returns a pool of models in one memory budget. Throws if a file cannot be read, CompyError if two have the same name. */
+/**
+ * Returns a pool of models in one memory budget. Throws if a file cannot be read, CompyError if two have the same name.
+ */
 export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const { files, folder, load, idleMs, note } = options;
-  checkTogether(load); // options that no model could be loaded with
+  checkTogether(load); // refuses options that prevent loading any model
   if (folder !== undefined) {
     checkFolder(folder);
     noteLeftOut(modelsLeftOut(folder), note);
@@ -77,7 +79,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...(budget < Infinity ? { freeBytes: budget } : {}),
     ...(options.memoryBytes === undefined ? {} : { freeRoom: BUDGET }),
   });
-  // Check the files now, not at their first request.
+  // Files are checked now, not at their first request.
   let least = 0;
   for (const source of named) {
     const measured = await measureModel(startOptions(loading(source))).catch((error) => {
@@ -85,8 +87,8 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     });
     least += measured === undefined ? Infinity : totalOf(measured.memory);
   }
-  // Longer contexts share the memory that all models together leave. A folder may get more models at any time, and a model
-  // that moves to native kernels keeps the memory that it was measured with.
+  // Longer contexts share the memory that all models leave. A folder may get further models at any time, and a model
+  // that moves to native kernels keeps its measured memory.
   const mayGrow = folder === undefined && load.coming === undefined && budget < Infinity;
   const spare = mayGrow ? Math.max(0, budget - least) / named.length : 0;
   const pool: ModelPool = new ModelPool({
@@ -102,7 +104,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   return pool;
 }
 
-/** Whether the model is too large only for WebAssembly, and native kernels are being built. */
+/** Returns whether the model is too large only for WebAssembly, while native kernels are being built. */
 function isForNative(error: unknown, { coming, backend }: Omit<EngineLoadOptions, "model">): boolean {
   return error instanceof MemoryError && coming?.isPending === true && backend === undefined;
 }
@@ -112,7 +114,7 @@ const BUDGET: MemoryRoom = {
   advice: ["allow more with ", { memoryBytes: undefined }],
 };
 
-/** Throws the error with the model's name. */
+/** Throws the error with the model's name in its message. */
 function refuseModel({ id }: ModelSource, error: unknown): never {
   const known = loadError(error);
   if (!(known instanceof CompyError)) throw error;
@@ -129,7 +131,7 @@ function checkFolder(folder: string): void {
   }
 }
 
-/** Maximum number of names to show. */
+/** Maximum number of names that a message shows. */
 const SHOWN = 5;
 
 function noteLeftOut(names: readonly string[], note: (message: string) => void): void {
@@ -139,12 +141,12 @@ function noteLeftOut(names: readonly string[], note: (message: string) => void):
   note(`Not offered, because names must have at most 128 letters, digits and ._+-: ${shown}${more}`);
 }
 
-/** The free memory of a GPU is unknown; the GPU itself refuses a model that does not fit. */
+/** Returns the default memory budget. A GPU's free memory is unknown, but the GPU refuses a model that does not fit. */
 function defaultBudget({ backend }: Pick<EngineLoadOptions, "backend">): number {
   return backend === "webgpu" ? Infinity : freeMemory() ?? Infinity;
 }
 
-/** `spare`: bytes that the model may take for a longer context, unless other programs took them. */
+/** Opens an offered model. `spare`: bytes that it may take for a longer context, unless other programs use them. */
 async function openOffered(
   loading: (spareBytes: number) => EngineLoadOptions,
   spare: number,
@@ -181,11 +183,11 @@ async function measureOffered(options: EngineLoadOptions): Promise<MeasuredModel
         cause: error,
       });
     }
-    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // explains the system's code
+    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // explains the system's error code
   });
 }
 
-/** Marks errors that another attempt cannot fix. */
+/** Returns the error, marked if another attempt cannot help. */
 function forPool(error: unknown): unknown {
   if (error instanceof MemoryError) return new ModelRefused(error, error.needed);
   return error instanceof GgufError ? new ModelRefused(error) : error;
@@ -206,7 +208,7 @@ function checkNames(sources: readonly ModelSource[]): void {
   }
 }
 
-/** A model's own name takes precedence over another model's alias. */
+/** Returns the models with aliases. A model's own name takes precedence over another model's alias. */
 function withAliases(
   sources: readonly ModelSource[],
   aliases: readonly Alias[],
@@ -219,7 +221,7 @@ function withAliases(
   });
 }
 
-/** Returns the identities of the models that batch lines name. Reads the header of a model that is not loaded. */
+/** Returns the identities of the models that batch lines name. For a model that is not loaded, it reads the header. */
 export function servedIdentities(
   models: Models,
   load: Omit<EngineLoadOptions, "model">,

@@ -18,7 +18,8 @@ const SERVER_OPTIONS: OptionTable<ServerOptions> = {
 };
 
 /**
- * Returns a server with the HTTP APIs of OpenAI, Anthropic and llama-server over one or several models. Throws CompyError.
+ * Returns a server with the HTTP APIs of OpenAI, Anthropic and llama-server over one or several models. Throws
+ * CompyError.
  *
  * ```ts
  * import { Hono } from "hono";
@@ -46,7 +47,7 @@ export async function createServer(
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);
   if (all.length === 0) refuse("models", "must be a model, or an array of at least one", []);
   if (twice !== undefined) refuse("models", "must have different ids; load one with another `id`", twice);
-  // Imported on demand: the rest of the library starts faster, and works without network modules.
+  // The module is imported on demand, so that the library starts faster and works without network modules.
   const { openServer } = await import("./serving.ts");
   try {
     return await openServer(all, options);

@@ -26,15 +26,21 @@ export interface ServerOptions {
   readonly pathPrefix?: string;
   /** Whether parameters that an endpoint does not support are refused; by default a header warns of them. */
   readonly strictParameters?: boolean;
-  /** Folder for uploaded files, batches and stored answers. Unfinished batches resume. Without it, the server has no files and batches. Needs Deno. */
+  /**
+   * Folder for uploaded files, batches and stored answers. Unfinished batches resume. Without it, the server has no
+   * files and batches. Needs Deno.
+   */
   readonly data?: string;
-  /** Maximum number of lines of a batch in flight; default 1.5 times the number of requests that the first model runs together. */
+  /**
+   * Maximum number of batch lines in progress; default 1.5 times the number of requests that the first model runs
+   * together.
+   */
   readonly batchLines?: number;
   /** Maximum bytes of all uploaded files together. Default unlimited. */
   readonly maxStorageBytes?: number;
   /**
-   * Maximum bytes of all stored answers of `/v1/responses`: 512 MiB in the folder `data`, or 64 MiB in memory without one.
-   * The oldest ones are deleted. 0 stores none.
+   * Maximum bytes of all stored answers of `/v1/responses`: 512 MiB in the folder `data`, or 64 MiB in memory without
+   * one. The oldest ones are deleted. 0 stores none.
    */
   readonly maxResponseBytes?: number;
   /** Receives every unexpected failure. Clients do not see its reason. */
@@ -54,15 +60,15 @@ export interface ServerOptions {
  * ```
  */
 export interface ListenOptions {
-  /** Default 127.0.0.1. An address that other machines can reach requires an API key. */
+  /** Address to listen at. Default 127.0.0.1. Addresses that other machines can reach require an API key. */
   readonly host?: string;
-  /** Default 0, which means any free port. */
+  /** Port to listen at. Default 0, which means any free port. */
   readonly port?: number;
-  /** Path of a Unix socket to listen on instead. Only this user can open it. */
+  /** Path of a Unix socket to listen at instead of a port. Only this user can open it. */
   readonly unix?: string;
-  /** Maximum open connections; default what the file descriptors allow, at most 1024. */
+  /** Maximum open connections; by default limited by the file descriptors, at most 1024. */
   readonly maxConnections?: number;
-  /** Milliseconds that running requests get after a stop. Default 10,000. */
+  /** Milliseconds for which running requests may continue after a stop. Default 10,000. */
   readonly drainMs?: number;
 }
 
@@ -79,9 +85,9 @@ export interface ListenOptions {
  * ```
  */
 export interface Address {
-  /** For example `http://127.0.0.1:8080`; empty for a Unix socket. */
+  /** URL of the server, for example `http://127.0.0.1:8080`; empty for a Unix socket. */
   readonly url: string;
-  /** The port. */
+  /** Port of the server. */
   readonly port: number;
 }
 

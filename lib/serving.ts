@@ -43,7 +43,7 @@ export type { LogEntry } from "../routes/metrics/request_record.ts";
 
 /** Maximum number of batches of different models that run in parallel. */
 export const BATCH_LANES = 4;
-/** Default time for running requests after a stop. */
+/** Default milliseconds for which running requests may continue after a stop. */
 const DRAIN_MS = 10_000;
 
 const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
@@ -62,9 +62,9 @@ export interface BatchHost extends
   >,
   Pick<LineOptions, "strictParameters" | "warn" | "weightOf"> {
   readonly path: string;
-  /** Lines of a batch in flight; by default as many as suit `sequences`. */
+  /** Number of batch lines in progress; by default enough for `sequences`. */
   readonly lines?: number;
-  /** Sequences that each model runs at once. */
+  /** Number of sequences that each model runs at once. */
   readonly sequences: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
@@ -96,11 +96,11 @@ export async function openBatches(
   }
 }
 
-/** Like createServer, for options and models that are already checked. */
+/** Creates a server as createServer does, from options and models that are already checked. */
 export async function openServer(models: readonly Model[], options: ServerOptions): Promise<Server> {
   const { data, batchLines, maxStorageBytes: storageBytes, maxResponseBytes, ...others } = options;
   const apiKeys = keyRing(options.apiKeys);
-  // Without a key a request gets nothing, so any host name is allowed.
+  // Without a valid key a request gets nothing, so with keys any host name is allowed.
   const allowedHosts = options.allowedHosts ?? (apiKeys.isEmpty ? [] : "any");
   const served = loadedModels(models.map((model) => loadedOf(model).engine));
   const metrics = new Metrics();
@@ -180,7 +180,7 @@ class ModelServer implements Server {
   }
 }
 
-/** Models that other code uses too. Draining waits only for this server's own requests. */
+/** Models that other code uses too. Draining only waits for this server's own requests. */
 class SharedModels implements Models {
   #held = 0;
   #idle = Promise.withResolvers<void>();
@@ -227,7 +227,7 @@ class SharedModels implements Models {
     if (this.#held > 0) await settledWithin(this.#idle.promise, graceMs);
   }
 
-  /** The caller owns the models. */
+  /** Does nothing, because the caller owns the models. */
   close(): Promise<void> {
     return Promise.resolve();
   }

@@ -1,6 +1,6 @@
 import { worded, type Words } from "../engine/api/errors.ts";
 
-/** Reasons that whoever runs the machine resolves, by the system's codes. */
+/** Reasons of system errors that the machine's operator can fix, by system code. */
 export const SHORTAGES: Readonly<Record<string, string>> = {
   ENOSPC: "the disk is full",
   EDQUOT: "the disk quota of this user is used up",
@@ -26,11 +26,11 @@ const REASONS: Readonly<Record<string, string>> = {
   AlreadyExists: "something else of that name is there",
   EEXIST: "something else of that name is there",
 };
-/** Paths that Deno opens only with all permissions. Its own advice to grant them is left out. */
+/** Pattern of paths that Deno opens only with all permissions. Deno's advice to grant them is left out of messages. */
 const SPECIAL_FILE =
   "tasks may not open devices, pipes and files of the system; copy it to an ordinary file first";
 
-/** Returns why the system refused a file, without codes and calls; undefined for other errors. */
+/** Returns the reason why the system refused a file, without codes and calls; undefined for other errors. */
 export function systemReason(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if (error.name === "NotCapable" && error.message.includes("--allow-all")) return SPECIAL_FILE;
@@ -42,7 +42,7 @@ export function systemReason(error: unknown): string | undefined {
   return said && said[0].toLowerCase() + said.slice(1);
 }
 
-/** Returns an error's message with its settings worded by `words`. The message of a system error has the path, which Deno puts at the end. */
+/** Returns an error's message with its settings worded by `words`. In a system error, Deno puts the path at the end. */
 export function messageOf(error: Error, words?: Words): string {
   const reason = systemReason(error);
   const path = /['"]([^'"]+)['"](, run again.*)?$/.exec(error.message)?.[1];
@@ -51,7 +51,7 @@ export function messageOf(error: Error, words?: Words): string {
     : `Cannot use "${path}": ${reason}`;
 }
 
-/** Returns a system error with `cannot` before its reason; other errors unchanged. */
+/** Returns a system error with `what` before its reason; other errors unchanged. */
 export function explained(what: string, error: unknown, advice = ""): unknown {
   const reason = systemReason(error);
   return reason === undefined

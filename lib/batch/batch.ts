@@ -29,27 +29,27 @@ export interface BatchOptions {
   /** The output file. The journal `output` + `.journal` beside it records the progress of the job. */
   readonly output: string;
   /**
-   * The file for refused and failed lines; default `OUT.errors.jsonl` for `OUT.jsonl`. The file is written only if
-   * such lines exist.
+   * The file for refused and failed lines; default `OUT.errors.jsonl` for `OUT.jsonl`. Without refused or failed lines
+   * it is not written.
    */
   readonly errors?: string;
-  /** Lines in flight; default 1.5 times the number of requests that the model runs together. */
+  /** Number of lines in progress; default 1.5 times the number of requests that the model runs together. */
   readonly parallel?: number;
   /** The order of the output's lines: as in the input (default) or in order of completion. */
   readonly order?: "input" | "completed";
-  /** Refuse the whole job, before anything runs, when any line is bad. */
+  /** Whether to refuse the whole job before it runs if any line is bad. */
   readonly strict?: boolean;
-  /** Names that lines may give the model besides its own, such as `gpt-4o-mini`. */
+  /** Names besides the model's own that lines may give as `model`, such as `gpt-4o-mini`. */
   readonly aliases?: readonly string[];
-  /** Answers only this many lines, from the first. The same call without it answers the rest. */
+  /** Number of lines to answer, from the first. The same call without it answers the rest. */
   readonly limit?: number;
-  /** Called when the answers of more lines are durable. */
+  /** Called when further answers are durable. */
   readonly onProgress?: (progress: BatchProgress) => void;
-  /** Called for each bad line. The error file receives its error. */
+  /** Called for each bad line. The error file also receives its error. */
   readonly onRefused?: (refusal: BatchRefusal) => void;
-  /** When aborted, takes no new lines, finishes those in flight, and stops. */
+  /** When aborted, the batch takes no new lines, finishes the lines in progress, and stops. */
   readonly drainSignal?: AbortSignal;
-  /** When aborted, stops at once. The same call resumes the job. */
+  /** When aborted, the batch stops at once. The same call resumes the job. */
   readonly signal?: AbortSignal;
 }
 
@@ -80,13 +80,13 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
  * ```
  */
 export interface BatchCounts {
-  /** Answered lines. */
+  /** Number of answered lines. */
   readonly completed: number;
-  /** Refused and failed lines. */
+  /** Number of refused and failed lines. */
   readonly failed: number;
-  /** Tokens of all prompts. */
+  /** Number of tokens of all prompts. */
   readonly promptTokens: number;
-  /** Tokens of all answers. */
+  /** Number of tokens of all answers. */
   readonly outputTokens: number;
 }
 
@@ -106,7 +106,7 @@ export interface BatchProgress extends BatchCounts {
 }
 
 /**
- * Why a line of a batch is refused before it runs.
+ * The reason why a line of a batch is refused before it runs.
  *
  * ```ts
  * import { type BatchRefusal } from "compy";
@@ -116,7 +116,7 @@ export interface BatchProgress extends BatchCounts {
  * ```
  */
 export interface BatchRefusal {
-  /** Line number, from 1. */
+  /** Number of the line in its file, from 1. */
   readonly line: number;
   /** The line's `custom_id`; null if it has no readable one. */
   readonly customId: string | null;
@@ -138,12 +138,11 @@ export interface BatchRefusal {
  */
 export interface BatchResult {
   /**
-   * `already_done`: an earlier run finished the job. `stopped`: a signal stopped it; the same call resumes
-   * it. `limited`: the first lines are answered and in the output; the same call without `limit` answers the
-   * rest.
+   * How the batch ended. `already_done`: an earlier run finished it. `stopped`: a signal stopped it; the same call
+   * resumes it. `limited`: the first lines are answered; the same call without `limit` answers the rest.
    */
   readonly state: "done" | "already_done" | "stopped" | "limited";
-  /** Counts of all runs together; for `limited`, of the lines in the output. */
+  /** Counts of all runs of the batch together; for `limited`, of the lines in the output. */
   readonly counts: BatchCounts;
 }
 
@@ -191,7 +190,7 @@ export async function runBatch(
     refuse("order", 'must be "input" with a table, whose rows keep their order', order);
   }
   const table = options.table && await tableOf(input, output, options.table);
-  // Imported on demand: the rest of the library then starts faster and runs without a file system.
+  // The modules are imported on demand, so that the library starts faster and runs without a file system.
   const [{ runJob }, { LINE_LIMITS, lineEngine, openedEngine }, { bodyExaminer }] = await Promise.all([
     import("../../jobs/setup.ts"),
     import("./lines.ts"),

@@ -8,11 +8,11 @@ import { GENERATIONS } from "../../routes/generations.ts";
 import { ApiError } from "../../routes/core/errors.ts";
 import type { ParameterOptions } from "../../routes/core/parameters.ts";
 
-/** Number of constraints whose check is remembered. Most files repeat the same few. */
+/** Number of constraints whose check results are remembered. Most files repeat a few constraints. */
 const REMEMBERED = 10_000;
 
 interface ExamineOptions extends ParameterOptions {
-  /** Names of the model, its own id first. Without them, lines may name any model. */
+  /** Names that lines may give the model, its own id first. Without them, lines may use any name. */
   readonly models?: readonly string[];
   /** The model's adapters, as for its load. Lines may name the model with one of them. */
   readonly lora?: readonly string[];
@@ -21,8 +21,8 @@ interface ExamineOptions extends ParameterOptions {
 }
 
 /**
- * Returns a function that checks the bodies of lines without a model: their fields, their constraints, and
- * the model that they name. A run and a check find the same faults.
+ * Returns a function that checks the bodies of lines without a model: fields, constraints and the model name. A run and
+ * a check find the same errors.
  */
 export function bodyExaminer({ models, lora, words, ...parameters }: ExamineOptions = {}): Examine {
   const adapted = adapterChoices(lora).map(({ path }) =>
@@ -59,10 +59,7 @@ export function bodyExaminer({ models, lora, words, ...parameters }: ExamineOpti
   };
 }
 
-/**
- * Throws ApiError for a model that does not answer. The message shortens and escapes the name, which comes
- * from a stranger.
- */
+/** Throws ApiError for a model name that no model has. The message shortens and escapes the untrusted name. */
 function checkModel(name: unknown, models: readonly string[] | undefined, words?: Words): void {
   if (models === undefined || typeof name !== "string" || models.includes(name)) return;
   const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64).toWellFormed()}…` : name);

@@ -21,15 +21,15 @@ import { checkOptions, type OptionTable } from "../options.ts";
  * ```
  */
 export interface BatchStatus extends BatchProgress {
-  /** `stopped`: the same call resumes it. `failed`: it has failed for good. */
+  /** State of the batch. `stopped`: the same call resumes it. `failed`: it cannot be resumed. */
   readonly state: "running" | "stopped" | "done" | "failed";
   /** Prompt tokens per second of a running batch, once known. */
   readonly promptTokensPerSecond?: number;
   /** Output tokens per second of a running batch, once known. */
   readonly outputTokensPerSecond?: number;
-  /** Estimated seconds left of a running batch. */
+  /** Estimated remaining seconds of a running batch. */
   readonly secondsLeft?: number;
-  /** Why the batch has failed. */
+  /** The reason why the batch has failed. */
   readonly reason?: string;
 }
 
@@ -108,19 +108,19 @@ export async function cancelBatch(
 }
 
 /**
- * Options of a check.
+ * Options of a batch check.
  *
  * ```ts
  * import { type BatchCheckOptions } from "compy";
  *
- * const chats: BatchCheckOptions = { endpoint: "/v1/chat/completions", onRefused: ({ message }) => console.error(message) };
- * console.log(chats.endpoint);
+ * const chats: BatchCheckOptions = { endpoint: "/v1/chat/completions", onRefused: ({ message }) =>
+ * console.error(message) }; console.log(chats.endpoint);
  * ```
  */
 export interface BatchCheckOptions extends Pick<BatchOptions, "table" | "onRefused"> {
   /** The endpoint that all lines must name, such as `/v1/chat/completions`. */
   readonly endpoint?: string;
-  /** Names that lines may give the answering model; without it, any name. */
+  /** Model names that lines may use; by default any name. */
   readonly models?: readonly string[];
 }
 
@@ -132,7 +132,7 @@ const CHECK_OPTIONS: OptionTable<BatchCheckOptions> = {
 };
 
 /**
- * The result of a check.
+ * The result of a batch check.
  *
  * ```ts
  * import { type BatchCheck } from "compy";
@@ -142,7 +142,7 @@ const CHECK_OPTIONS: OptionTable<BatchCheckOptions> = {
  * ```
  */
 export interface BatchCheck {
-  /** Number of lines. */
+  /** Number of lines in the file. */
   readonly lines: number;
   /** Number of refused lines. */
   readonly bad: number;

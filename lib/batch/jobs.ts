@@ -59,14 +59,14 @@ export { type InputLimits, inputLimits, LINE_LIMITS };
 /** The progress of a job. */
 export interface JobStatus {
   readonly state: "running" | "stopped" | "done" | "failed";
-  /** Number of lines. */
+  /** Number of lines in the job. */
   readonly total: number;
   readonly counts: Counts;
-  /** Tokens per second, and seconds left; null if unknown. */
+  /** Tokens per second of a running job, and its remaining seconds; null if unknown. */
   readonly promptRate: number | null;
   readonly outputRate: number | null;
   readonly remaining: number | null;
-  /** Why the job has failed; null if it has not. */
+  /** The reason why the job has failed; null if it has not. */
   readonly reason: string | null;
 }
 
@@ -98,7 +98,7 @@ export async function jobIdentity(output: string): Promise<JobIdentity | undefin
   }
 }
 
-/** Milliseconds between two looks at a job that another process runs. */
+/** Milliseconds between two checks of a job that another process runs. */
 const POLL_MS = 100;
 
 /**
@@ -163,7 +163,7 @@ export async function checkJob(
 
 /** The estimated cost of a job. */
 export interface JobForecast extends CheckedInput {
-  /** Tokens of all prompts, tokens of the longest prompt, and maximum tokens of all answers together. */
+  /** Tokens of all prompts, of the longest prompt, and the maximum tokens of all answers together. */
   readonly prompt: number;
   readonly longest: number;
   readonly answer: number;
@@ -173,7 +173,7 @@ export interface JobForecast extends CheckedInput {
   readonly seconds: number;
 }
 
-/** Sample lines per sequence that runs at once. */
+/** Number of sample lines per sequence that runs at once. */
 const SAMPLES = 3;
 
 /** Counts the tokens of all lines and answers a sample of them to estimate the time. Writes nothing. */

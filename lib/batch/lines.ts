@@ -63,16 +63,16 @@ export function refuseUnsupported(engine: LineEngine): LineEngine {
   };
 }
 
-/** Options of all lines. */
+/** Options that apply to all lines. */
 export interface LineOptions extends Pick<ExecuteRequest, "account" | "strictParameters" | "warn"> {
-  /** Returns an owner's share of the engine relative to others'. */
+  /** Returns an owner's share of the engine, relative to other owners'. */
   readonly weightOf?: (owner: string) => number;
 }
 
 /**
- * Returns a function that answers batch lines, each with the model that it names. The model stays loaded
- * meanwhile. A line waits while its model loads (see whenReady). It does not wait for a model that can never
- * be loaded, because it would block the other lines of the file.
+ * Returns a function that answers batch lines, each with the model that it names. The model stays loaded meanwhile. A
+ * line waits while its model loads (see whenReady), but not for a model that can never be loaded, which would block
+ * other lines.
  */
 export function answerLines(
   models: Models,
@@ -82,7 +82,7 @@ export function answerLines(
   const answererOf = (engine: Engine) => {
     const known = byEngine.get(engine);
     if (known) return known;
-    // The engine is already held and does not know its model's aliases.
+    // The engine is already held, but does not know its model's aliases.
     const held: ModelUser = { use: () => Promise.resolve({ engine, release: () => {} }) };
     const made = whenReady(
       engine,
@@ -134,7 +134,7 @@ export function identities(
   };
 }
 
-/** Shortens an identity: a journal's header must have room for several. */
+/** Returns a short digest of an identity, because a journal's header must hold several. */
 function digest(identity: ModelIdentity): string {
   return createHash("sha256").update(JSON.stringify(Object.entries(identity).sort())).digest("hex");
 }

@@ -20,8 +20,8 @@ import { checkOptions, type OptionTable } from "../options.ts";
  */
 export interface BatchTable {
   /**
-   * `{column}` stands for a row's cell, `{{` and `}}` for braces. Default for a text with one prompt per
-   * line: `{text}`, the line itself.
+   * Prompt for each row. `{column}` stands for the row's cell, `{{` and `}}` for braces. Default for a text with one
+   * prompt per line: `{text}`, the line itself.
    */
   readonly prompt?: string;
   /** System prompt, the same for all rows. */
@@ -30,15 +30,15 @@ export interface BatchTable {
   readonly schema?: Readonly<Record<string, unknown>>;
   /** Maximum tokens of an answer; default 1,024. */
   readonly maxTokens?: number;
-  /** Default 0: repeated runs give the same answer. */
+  /** Sampling temperature. Default 0: repeated runs give the same answer. */
   readonly temperature?: number;
-  /** Format of the input. */
+  /** File format of the input. */
   readonly format?: "csv" | "parquet" | "text" | "jsonl";
-  /** Format of the output. */
+  /** File format of the output. */
   readonly outputFormat?: "csv" | "parquet" | "jsonl";
   /** Separator of the cells in CSV files: one character. */
   readonly separator?: string;
-  /** Prefix of the new columns' names. */
+  /** Prefix for the names of the new columns. */
   readonly prefix?: string;
 }
 
@@ -55,8 +55,8 @@ const TABLE_OPTIONS: OptionTable<BatchTable> = {
 };
 
 /**
- * Returns how a job reads a table and judges its answers. A check has no output, so it needs no output
- * format. Throws CompyError for invalid table options.
+ * Returns how a job reads a table and judges its answers. A check needs no output format. Throws CompyError for invalid
+ * table options.
  */
 export async function tableOf(
   input: string,

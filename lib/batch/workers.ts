@@ -50,7 +50,7 @@ export async function openWorkers(
   }
 }
 
-/** Returns a signal that aborts when the engine has failed for good. */
+/** Returns a signal that aborts when the engine has failed permanently. */
 export function failureOf(engine: Engine): AbortSignal {
   const failed = new AbortController();
   const look = () => {
