@@ -14,12 +14,13 @@ export interface Answer {
   readonly body: Record<string, unknown>;
   /** Name of the engine that answered, when there may be several engines. */
   readonly engine?: string;
-  /** true for a failure that the line itself caused: the line is not retried. */
+  /** Whether the line itself caused the failure, so that it is not retried. */
   readonly final?: boolean;
 }
 
 /**
- * Derives the ids in a job's output from the job's identity and the line index, so a repeated line gets the same ids.
+ * Creates the ids in a job's output from the job's identity and the line index, so that a repeated line gets the same
+ * ids.
  */
 export class JobIds {
   private readonly job: string;

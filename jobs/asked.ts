@@ -7,7 +7,7 @@ import type { Wording } from "../engine/api/errors.ts";
  */
 export type Asked = Readonly<Record<string, string>>;
 
-/** Longer values are shortened: a journal header has room for a few hundred characters per option. */
+/** Maximum characters of an option's value in a journal header; longer values are shortened. */
 const SHOWN = 60;
 
 /** Returns an option's value as the journal stores it. Two stored values are equal exactly when the originals are. */
@@ -17,7 +17,7 @@ export function askedValue(text: string): string {
   return `${text.slice(0, SHOWN).toWellFormed()}… (${text.length} characters, SHA-256 ${digest}…)`;
 }
 
-/** Returns the options that differ, with both values, or undefined when none differs. */
+/** Returns the options that differ, with both values; undefined if none differs. */
 export function askedDifference(before: Asked, now: Asked): Wording | undefined {
   const names = [...new Set([...Object.keys(before), ...Object.keys(now)])];
   const differences = names.filter((name) => before[name] !== now[name]).flatMap((name, i) => [

@@ -24,16 +24,16 @@ export function inputLimits(endpoints: readonly string[]): InputLimits {
   return { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024, endpoints };
 }
 
-/** Result of one pass over the whole input. Takes 12 bytes of memory per line. */
+/** Result of one pass over the whole input. It occupies 12 bytes of memory per line. */
 export interface InputCheck {
   /** File size in bytes. */
   readonly size: number;
-  /** Lines that are not blank. */
+  /** Number of lines that are not blank. */
   readonly lineCount: number;
   readonly refusedCount: number;
   /**
-   * Hex SHA-256 over the file size, every line's checksum and, if the input has one, its digest. Inputs with equal
-   * identities are the same input.
+   * Hex SHA-256 over the file size, all line checksums and, if the input has one, its digest. Equal identities mean
+   * equal inputs.
    */
   readonly identity: string;
   /** Bytes of all lines, without line ends. */
@@ -46,7 +46,7 @@ export interface InputCheck {
   readonly firstLines: Uint32Array; // [lineCount]
 }
 
-/** Returns the fault that the endpoint's rules find in a line's body, or undefined when the body is valid. */
+/** Returns the fault that the endpoint's rules find in a line's body; undefined for a valid body. */
 export type Examine = (
   request: BatchRequest,
 ) => Promise<Pick<LineRefusal, "code" | "message" | "param"> | undefined>;
@@ -157,7 +157,7 @@ function withoutDuplicate(parsed: ParsedLine, line: number, firstLine: number): 
   return { refusal: duplicateRefusal(line, customId, firstLine), url };
 }
 
-/** Lines too long to keep are compared by length alone. */
+/** Returns the checksum of a line. A line that is too long to keep is compared only by its length. */
 function lineChecksum(line: RawLine): number {
   return line.bytes === undefined ? line.length >>> 0 : crc32(line.bytes);
 }

@@ -31,9 +31,9 @@ export type BatchErrorCode =
   /** The file is not a journal of this version. */
   | "journal_foreign"
   | "journal_damaged"
-  /** The journal belongs to a job with another input, model or question. */
+  /** The journal belongs to a job with a different input, model or question. */
   | "journal_other_job"
-  /** The job has failed for good. */
+  /** The job has failed permanently. */
   | "job_failed"
   | "disk_full"
   /** The process cannot open more files. */
@@ -47,12 +47,12 @@ export type BatchErrorCode =
   | "queue_unavailable";
 
 /**
- * Why a batch job was refused or stopped. When `resumable`, the journal holds the answers so far and the same command
- * resumes the job. Otherwise a person must decide something first; the message says what.
+ * An error that refuses or stops a batch job. When `resumable`, the journal holds the answers so far and the same
+ * command resumes the job. Otherwise a person must decide something first; the message says what.
  */
 export class BatchError extends WordedError {
   override name = "BatchError";
-  /** The message without its advice, for a server that retries by itself. */
+  /** The error's message without advice, for a server that retries by itself. */
   readonly what: string;
   constructor(
     readonly code: BatchErrorCode,
@@ -66,10 +66,10 @@ export class BatchError extends WordedError {
 }
 
 const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
-/** The process or the system has reached its limit of open files. */
+/** System codes for the limit of open files, of the process or the system. */
 const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
 
-/** Turns a failed file operation into a resumable BatchError. For a failed sync use syncError. */
+/** Returns a resumable BatchError for a failed file operation. For a failed sync use syncError. */
 export function ioError(doing: string, cause: unknown): BatchError {
   if (cause instanceof BatchError) return cause;
   const what = `Cannot ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`;
@@ -89,8 +89,8 @@ export function ioError(doing: string, cause: unknown): BatchError {
 
 /**
  * Returns the error of a failed fsync. The kernel may have dropped the dirty pages, and reports the error only once. A
- * second fsync that succeeds proves nothing, so the job fails for good. When the folder could not even be opened for
- * the sync, nothing was lost and the job can resume.
+ * second fsync that succeeds proves nothing, so the job fails permanently. If the folder could not be opened for the
+ * sync, nothing was lost and the job can resume.
  */
 export function syncError(path: string, cause: unknown): BatchError {
   if (NO_DESCRIPTORS.has(errorCode(cause))) return ioError(`make "${path}" durable`, cause);

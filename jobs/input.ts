@@ -4,15 +4,18 @@ import { jsonLines, type OutputForm } from "./output_form.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { type RawLine, readLines } from "./lines.ts";
 
-/** Source of a job's lines, and the form of its answers. A JSONL file is one kind of input, a table of rows another. */
+/** Source of a job's lines, and the form of its answers: a JSONL file, or a table of rows. */
 export interface JobInput {
-  /** File size in bytes. */
+  /** Size of the input file in bytes. */
   readonly size: number;
   /** Yields all lines from the first. Every call yields the same lines while the file is unchanged. */
   lines(maxLineBytes: number): AsyncGenerator<RawLine>;
-  /** Returns the file's hex SHA-256 after a full pass of `lines`. Only for files that contain more than the lines, such as tables. */
+  /**
+   * Returns the file's hex SHA-256 after a full pass of `lines`. Only for files with more content than the lines, such
+   * as tables.
+   */
   digest?(): Promise<string>;
-  /** Options added to each line, which the file does not contain. Only for lines made from table rows. */
+  /** Options that the job adds to each line made from a table row; the file does not contain them. */
   readonly asked?: Asked;
   readonly output: OutputForm;
   close(): void;
@@ -37,7 +40,7 @@ export const openJsonLines: OpenInput = async (storage, path) => {
   }
 };
 
-/** Wraps an opener so that its input has only the first `limit` lines. */
+/** Returns an opener whose input has only the first `limit` lines. */
 export function firstLines(open: OpenInput, limit: number): OpenInput {
   return async (storage, path) => {
     const input = await open(storage, path);
@@ -58,7 +61,7 @@ export function firstLines(open: OpenInput, limit: number): OpenInput {
 /** Opens a regular file for reading. Throws BatchError when it is missing or is not a regular file. */
 export async function openFile(storage: Storage, path: string): Promise<StorageFile> {
   try {
-    // A pipe can be read only once, and a job reads its input again after a crash.
+    // A pipe can be read only once, but a job reads its input again after a crash.
     const found = await storage.stat(path);
     if (found?.isFile) return await storage.open(path, "read");
     const why = found === undefined ? "there is no such file" : "it is not a regular file";

@@ -1,7 +1,7 @@
-/** Maximum nesting of a request body. JSON.parse accepts deeper JSON, but JSON.stringify throws on it. */
+/** Maximum nesting of a request body. JSON.parse accepts deeper JSON, but JSON.stringify throws for it. */
 export const MAX_JSON_DEPTH = 64;
 
-/** Returns the nesting depth of arrays and objects in a parsed value. Does not recurse. */
+/** Returns the nesting depth of arrays and objects in a parsed value, without recursion. */
 export function depthOf(root: unknown): number {
   let level: object[] = isContainer(root) ? [root] : [];
   let depth = 0;

@@ -3,16 +3,16 @@ import { readFully, type StorageFile } from "./journal/storage.ts";
 
 /** A non-blank line of a JSONL file. */
 export interface RawLine {
-  /** Position among the non-blank lines, from 0. */
+  /** Position of the line among the non-blank lines, from 0. */
   readonly index: number;
   /** Line number in the file, from 1, as an editor shows it. */
   readonly number: number;
-  /** The line without its end; valid until the next line is requested. undefined when longer than `maxLineBytes`. */
+  /** The line without its end, valid until the next line is requested; undefined if longer than `maxLineBytes`. */
   readonly bytes: Uint8Array | undefined;
   readonly length: number;
   /** Name of the line in messages; by default "Line NUMBER". */
   readonly place?: string;
-  /** A fault found before parsing, such as in a table row. */
+  /** A fault that was found before parsing, for example in a table row. */
   readonly fault?: { readonly customId: string; readonly code: string; readonly message: string };
 }
 
@@ -56,13 +56,13 @@ interface LineBytes {
   length: number;
 }
 
-/** The start of a line that ends in a later chunk. For a line that is too long, only its length is kept. */
+/** The start of a line that ends in a later chunk. Of a line that is too long, only the length is kept. */
 class LineRest {
   private buffer = new Uint8Array(0);
   private length = 0;
   private lastByte = 0;
 
-  /** Holds one byte more than the limit, because a carriage return at the end does not count. */
+  /** Holds one byte more than the limit, because a carriage return at the end of a line does not count. */
   constructor(private readonly maxLineBytes: number) {}
 
   add(bytes: Uint8Array): void {

@@ -1,10 +1,10 @@
 /**
  * Everything besides the input that a job's answers depend on: the model's name, fingerprints of its weights and chat
- * template, the backend and so on. A few short values; people read the keys in messages.
+ * template, the backend and so on. Values are few and short; messages show the keys.
  */
 export type ModelIdentity = Readonly<Record<string, string | number>>;
 
-/** How many characters of a fingerprint a message shows. */
+/** Number of characters of a fingerprint that a message shows. */
 const SHOWN = 16;
 
 /** Returns the differences between two identities in words, or undefined when they are equal. */

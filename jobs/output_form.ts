@@ -9,13 +9,13 @@ export type OutputLine = Pick<JournalRecord, "completed" | "line">;
 export interface OutputForm {
   /** Yields the bytes of the output file. `records` includes failed lines. */
   render(records: AsyncIterable<OutputLine>): AsyncIterable<Uint8Array>;
-  /** Yields the good answers of an output file that `render` wrote, as records that `render` accepts again. */
+  /** Yields the good answers of an output file that `render` wrote, as records for `render`. */
   answers(storage: Storage, path: string): AsyncGenerator<ResultLine>;
 }
 
 const LF = new Uint8Array([0x0a]);
 
-/** Writes good answers only, one per line. */
+/** Output form with only the good answers, one per line. */
 export const jsonLines: OutputForm = {
   render: async function* (records) {
     for await (const { completed, line } of records) {

@@ -18,7 +18,7 @@ export interface WriteOptions {
 
 /**
  * Writes the output and error files in the order of `lines`; each file appears completely or not at all. The output
- * appears last, so when it exists, the error file is complete too. Without failed lines no error file is written.
+ * appears last, after the error file. Without failed lines, no error file is written.
  */
 export async function writeOutputs(
   storage: Storage,
@@ -73,7 +73,7 @@ export async function showStaged(
     const doing = `write "${path}"`;
     try {
       const staged = await storage.stat(partialPath(path));
-      // Without errors, a file with the error file's partial name is a leftover.
+      // If no line failed, a file with the error file's partial name is a leftover.
       if (path === errors && bytes === 0) {
         await storage.remove(errors);
         if (staged !== undefined) await storage.remove(partialPath(errors));
@@ -104,7 +104,7 @@ async function writeLines(
   return { outputBytes: await outputFile.end(), errorBytes: await errorFile.end() };
 }
 
-/** Passes all lines through, and writes the failed ones to the error file. */
+/** Yields all lines, and writes the failed ones to the error file. */
 async function* errorsKept(
   lines: AsyncIterable<OutputLine>,
   errorFile: PartialFile,
@@ -118,7 +118,7 @@ async function* errorsKept(
   }
 }
 
-/** Returns the name that a file has until it is complete. */
+/** Returns the name of a file while it is incomplete. */
 export function partialPath(path: string): string {
   return `${path}.partial`;
 }
@@ -150,7 +150,7 @@ class PartialFile {
     this.used += bytes.length;
   }
 
-  /** Makes the content durable. Returns its size in bytes. */
+  /** Makes the file's content durable. Returns its size in bytes. */
   async end(): Promise<number> {
     if (this.file === undefined) return 0;
     await this.flush();
@@ -167,7 +167,7 @@ class PartialFile {
     await this.sync(() => this.storage.syncFolderOf(this.path));
   }
 
-  /** Makes the partial name durable and keeps the file. */
+  /** Makes the partial name durable and keeps the file under it. */
   async keep(): Promise<void> {
     if (!this.leftover) return;
     await this.sync(() => this.storage.syncFolderOf(this.partial));

@@ -8,22 +8,22 @@ export interface ProgressView {
   /** Tokens per second of this run, averaged over about the last two minutes. */
   readonly promptRate: number;
   readonly outputRate: number;
-  /** Share of this run's prompt tokens found in the prefix cache, from 0 to 1. */
+  /** Share of this run's prompt tokens that the prefix cache had, from 0 to 1. */
   readonly cachedShare: number;
-  /** Seconds left; undefined while there is too little data. */
+  /** Estimated remaining seconds; undefined while there is too little data. */
   readonly remaining: number | undefined;
 }
 
 const HALF_LIFE_S = 60;
 const MIN_LINES = 5;
 const MIN_SECONDS = 3;
-/** Prompt tokens are computed in parallel: several take the time of one generated token. */
+/** Work of a prompt token, in generated tokens: prompt tokens are computed in parallel. */
 const PROMPT_TOKEN_WORK = 0.25;
 
 /**
- * Turns counts into rates and the time left. Answers of an earlier run do not count, because they took no
- * time in this run. Rates are exponentially weighted averages that include idle time, so they fall when a job
- * slows down.
+ * Computes token rates and the remaining time from counts. Answers of an earlier run do not count, because they took no
+ * time in this run. Rates are exponentially weighted averages that include idle time, so they fall when a job slows
+ * down.
  */
 export class ProgressMeter {
   private first: BatchProgress | undefined;
@@ -35,7 +35,7 @@ export class ProgressMeter {
   private fadedOutput = 0;
   private fadedBytes = 0;
 
-  /** `now` returns milliseconds. */
+  /** `now`: a clock in milliseconds. */
   constructor(private readonly now: () => number) {}
 
   update(progress: BatchProgress): void {
@@ -51,7 +51,7 @@ export class ProgressMeter {
     this.last = progress;
   }
 
-  /** Returns the current progress, or undefined before the first update. */
+  /** Returns the present progress; undefined before the first update. */
   view(): ProgressView | undefined {
     const last = this.last;
     if (last === undefined) return undefined;
@@ -69,8 +69,8 @@ export class ProgressMeter {
   }
 
   /**
-   * Returns the seconds left: remaining work divided by the work rate. Remaining prompt tokens are estimated from the
-   * bytes of the remaining lines, output tokens from their number. A prompt token counts less than an output token.
+   * Returns the remaining seconds: work divided by rate. Prompt tokens are estimated from the bytes of the remaining
+   * lines, output tokens from their number. A prompt token counts less than an output token.
    */
   private remaining(last: BatchProgress, seconds: number): number | undefined {
     const first = this.first!;

@@ -10,10 +10,10 @@ export interface BatchRequest {
   readonly body: Record<string, unknown>;
 }
 
-/** Why a line is refused: the fields of the API's error body and the line's number in the file. */
+/** The refusal of a line: the fields of the API's error body, and the line's number in the file. */
 export interface LineRefusal {
   readonly line: number;
-  /** null when the line has no valid custom_id. */
+  /** The line's custom_id; null if it has no valid one. */
   readonly customId: string | null;
   readonly code: string;
   readonly message: string;
@@ -31,7 +31,7 @@ export type ParsedLine = { readonly request: BatchRequest; readonly refusal?: un
 
 const MAX_CUSTOM_ID_LENGTH = 512;
 const BYTE_ORDER_MARK = "\ufeff";
-/** The body is one level below the line. */
+/** Maximum nesting of a line: the body is one level below it. */
 const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
 
 export interface LineRules {
@@ -133,7 +133,10 @@ function urlRefusal(url: unknown, endpoints: readonly string[]): string {
   return `"url" must be one of ${endpoints.join(", ")} (got ${show(url)})`;
 }
 
-/** Rejects lone surrogates: they would be written as U+FFFD, so the answer could not be matched. */
+/**
+ * Returns whether a value is a valid custom_id. Lone surrogates are refused: they would be written as U+FFFD, so the
+ * answer could not be matched.
+ */
 function isCustomId(value: unknown): value is string {
   return typeof value === "string" && value.length >= 1 && value.length <= MAX_CUSTOM_ID_LENGTH &&
     value.isWellFormed();

@@ -7,14 +7,14 @@ export interface ResultLine {
   /** The line without its end. */
   readonly bytes: Uint8Array;
   readonly customId: string | null;
-  /** Number of the input line, if this is the error of a line that the check refused. */
+  /** Number of the input line, if the check refused it. */
   readonly refusedLine: number | undefined;
 }
 
-/** Maximum bytes of a result; no answer is this long. */
+/** Maximum bytes of a result line; no answer is longer. */
 const MAX_RESULT_BYTES = 2 ** 28;
 
-/** Yields the lines of an output or error file; none if the file is missing. Throws BatchError when it is damaged. */
+/** Yields the lines of an output or error file; none if the file is missing. Throws BatchError for a damaged file. */
 export async function* readResults(storage: Storage, path: string): AsyncGenerator<ResultLine> {
   if (await storage.stat(path) === undefined) return;
   const file = await storage.open(path, "read");
@@ -63,7 +63,7 @@ export class ResultReader {
     }
   }
 
-  /** Takes and returns the next line if it is wanted, else returns undefined. */
+  /** Takes and returns the next line if `isWanted` accepts it, else returns undefined. */
   async take(isWanted: (line: ResultLine) => boolean): Promise<ResultLine | undefined> {
     const line = await this.peek();
     if (line === undefined || !isWanted(line)) return undefined;

@@ -2,18 +2,18 @@ import type { LineRequest } from "./run/dispatch.ts";
 import { JobControl } from "./run/job_control.ts";
 import { type BatchOptions, type BatchResult, type Connected, runBatch } from "./run/runner.ts";
 
-/** Sequences of a model that is loaded for a job alone, at most. */
+/** Maximum sequences of a model that is loaded only for a job. */
 export const MOST_SEQUENCES = 64;
 /**
- * Lines in flight at the start of a job that may try more. Measured on the demo model: a job is slower with 4 or 8
+ * Lines in progress at the start of a job that may try more. Measured on the demo model: a job is slower with 4 or 8
  * lines, and equally fast within noise with 16, 24 or 32 (docs/lab/2026-11.md).
  */
 const FIRST_LINES = 24;
 
 /**
- * Returns the lines in flight for a model that runs this many sequences. There are half as many again: the next ones
- * wait in the engine, so that no step has a gap, and answered ones wait for the disk. If the number is unknown, the job
- * starts with FIRST_LINES and tries more.
+ * Returns the number of lines in progress for a model that runs `sequences` sequences: 1.5 times the sequences. Further
+ * lines wait in the engine, so that no step has a gap, and answered lines wait for the disk. If the number is unknown,
+ * the job starts with FIRST_LINES and tries more.
  */
 export function linesInFlight(sequences?: number): Pick<BatchOptions, "parallel" | "most"> {
   const lines = Math.ceil(1.5 * (sequences ?? MOST_SEQUENCES));
@@ -26,13 +26,13 @@ export interface LineEngine extends Connected {
 }
 
 export interface JobOptions extends Omit<BatchOptions, "parallel" | "most" | "cancelSignal" | "connect"> {
-  /** The engine is closed when the job has ended or stopped. */
+  /** Returns the engine, which is closed when the job has ended or stopped. */
   readonly connect: () => Promise<LineEngine>;
-  /** Sequences that the model runs at once, if known. */
+  /** Number of sequences that the model runs at once, if known. */
   readonly sequences?: number;
-  /** Lines in flight, in place of the number that follows from `sequences`. */
+  /** Number of lines in progress, instead of the one that follows from `sequences`. */
   readonly lines?: number;
-  /** Names that lines may give the model besides its own. */
+  /** Names besides the model's own that lines may give as `model`. */
   readonly aliases?: readonly string[];
   /** Called when another process cancels the job. */
   readonly onCancel?: () => void;

@@ -18,9 +18,9 @@ import { type Storage, type StorageFile } from "./journal/storage.ts";
 /** The state of a job as its journal records it; readable while another process writes the journal. */
 export interface JobState {
   readonly identity: StoredHeader;
-  /** undefined while the job can resume. */
+  /** How the job ended; undefined while it can resume. */
   readonly ended: JobEnd | undefined;
-  /** true while a process holds the journal. */
+  /** Whether a process holds the journal. */
   readonly running: boolean;
 }
 
@@ -30,7 +30,7 @@ export async function readJobState(storage: Storage, output: string): Promise<Jo
     const path = journalPath(output);
     const head = await readHead(path, file);
     if (head === undefined) throw noJob(output);
-    // The lock is held only for a moment, and released with the file.
+    // The lock is held only briefly, and released with the file.
     return { identity: head.header, ended: head.ended?.end, running: !await file.tryLock() };
   });
 }

@@ -7,14 +7,14 @@ export type FilePurpose = "batch" | "batch_output";
 
 export interface FileRecord {
   readonly id: string;
-  /** The owner; other owners cannot find the file. */
+  /** Owner of the file; other owners cannot find it. */
   readonly owner: string;
   readonly bytes: number;
   readonly createdAt: number;
   readonly expiresAt: number | null;
   readonly filename: string;
   readonly purpose: FilePurpose;
-  /** Path of its content, relative to the data folder. */
+  /** Path of the file's content, relative to the data folder. */
   readonly path: string;
 }
 
@@ -23,7 +23,7 @@ const ENDED_STATUSES = ["completed", "failed", "expired", "cancelled"] as const;
 export type EndedStatus = typeof ENDED_STATUSES[number];
 export type BatchStatus = EndedStatus | "validating" | "in_progress" | "finalizing" | "cancelling";
 
-/** Why a batch failed: a bad line of its file, or, without `line`, a problem of the whole batch. */
+/** A reason why a batch failed: a bad line of its file or, without `line`, a problem of the whole batch. */
 export interface BatchProblem {
   readonly code: string;
   readonly message: string;
@@ -49,12 +49,12 @@ export interface BatchSpec {
   /** The endpoint that all lines must name. */
   readonly endpoint: string;
   readonly completionWindow: string;
-  /** Seconds that `completionWindow` stands for. */
+  /** Seconds of the `completionWindow`. */
   readonly windowSeconds: number;
   readonly metadata: Readonly<Record<string, string>> | null;
-  /** true: any bad line fails the batch. false: bad lines get an error in the error file. */
+  /** Whether any bad line fails the batch. Otherwise bad lines get an error in the error file. */
   readonly strict: boolean;
-  /** How many seconds the output files are kept; null: until they are deleted. */
+  /** Number of seconds for which the output files are kept; null: until they are deleted. */
   readonly outputSeconds: number | null;
 }
 
@@ -74,7 +74,7 @@ export interface BatchRecord extends BatchSpec {
   readonly expiredAt: number | null;
   readonly cancellingAt: number | null;
   readonly cancelledAt: number | null;
-  /** Why the remaining lines get no answer; null while the batch runs normally. */
+  /** Reason why the remaining lines get no answer; null while the batch runs normally. */
   readonly ending: "cancel" | "expire" | null;
   /** Lines that got no answer because of `ending`; missing until the batch has ended. */
   readonly unanswered?: number;
@@ -87,31 +87,31 @@ export interface BatchRecord extends BatchSpec {
 
 /** The result of a batch line. */
 export interface LineAnswer {
-  /** null when the line has no valid custom_id. */
+  /** The line's custom_id; null if it has no valid one. */
   readonly custom_id: string | null;
-  /** null for a line without an answer. */
+  /** The line's answer; null if it has none. */
   readonly response: {
     readonly status_code: number;
     readonly request_id: string;
     readonly body: Readonly<Record<string, unknown>>;
   } | null;
-  /** Why the line has no answer. */
+  /** Reason why the line has no answer. */
   readonly error: { readonly code: string; readonly message: string } | null;
 }
 
 /** A batch and its speed. */
 export interface BatchView {
   readonly batch: BatchRecord;
-  /** Tokens per second, and seconds left; null while unknown. */
+  /** Tokens per second, and estimated remaining seconds; null while unknown. */
   readonly promptRate: number | null;
   readonly outputRate: number | null;
   readonly remaining: number | null;
 }
 
 export interface Page {
-  /** Id of the entry just before the first one of this page. */
+  /** Id of the entry before the first one of this page. */
   readonly after?: string;
-  /** Id of the entry just after the last one of this page. Cannot be combined with `after`. */
+  /** Id of the entry after the last one of this page. Cannot be combined with `after`. */
   readonly before?: string;
   readonly limit: number;
 }

@@ -41,7 +41,7 @@ function record(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
 }
 
-/** Returns a valid count, else 0: the journal stores counts as u32. */
+/** Returns a valid count, else 0, because the journal stores counts as u32. */
 function count(value: unknown): number {
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
     ? value as number

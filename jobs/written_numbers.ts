@@ -1,15 +1,13 @@
 import { isObject, parseWrittenJson } from "../engine/mod.ts";
 
-/** Limits that keep the time to about 5 ms. Numbers beyond these limits become ordinary JavaScript numbers. */
+/** Limits that bound the time to about 5 ms. Numbers beyond them become ordinary JavaScript numbers. */
 const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
 
 const [QUOTE, BACKSLASH, BEGIN, END] = [0x22, 0x5c, 0x7b, 0x7d];
 
-/**
- * Matches the beginning of a call's arguments if they are an object. The expression also matches some other objects.
- */
+/** Pattern for the beginning of a call's arguments if they are an object. It also matches some other objects. */
 const ARGUMENTS = /"(?:input|arguments)"\s{0,9}:\s{0,9}\{/g;
-/** Matches numbers that JavaScript might write with other digits. The expression also matches some other text. */
+/** Pattern for numbers that JavaScript might write with different digits. It also matches some other text. */
 const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.]+[eE]))/;
 
 /**
@@ -40,7 +38,7 @@ export function withWrittenNumbers(parsed: unknown, text: () => string): unknown
 
 interface Arguments {
   readonly written: string;
-  /** The arguments whose numbers must keep their digits, because JavaScript would write others. */
+  /** Arguments whose numbers must keep their digits, because JavaScript would write different ones. */
   readonly exact: unknown;
 }
 

@@ -1,7 +1,10 @@
 import { hash } from "node:crypto";
 import { GrowingTable } from "./growing_table.ts";
 
-/** One entry: 64 bits of the id's SHA-256, the line number, and the index of the next entry in the bucket. */
+/**
+ * Number of words in an entry: 64 bits of the id's SHA-256, the line number, and the index of the next entry in the
+ * bucket.
+ */
 const ENTRY_WORDS = 4;
 const KEY = 0, LINE = 2, NEXT = 3;
 
@@ -15,9 +18,9 @@ const KEY = 0, LINE = 2, NEXT = 3;
  */
 export class CustomIds {
   private readonly entries: GrowingTable; // [ids, ENTRY_WORDS]
-  /** Index of each bucket's first entry, counted from 1; 0 for an empty bucket. */
+  /** Index of the first entry in each bucket, counted from 1; 0 for an empty bucket. */
   private readonly heads: GrowingTable; // [buckets]
-  /** Masks the hash bits that select a bucket. One more bit is used where that bucket already exists. */
+  /** Mask of the hash bits that select a bucket. One more bit is used if that bucket already exists. */
   private mask = 0;
 
   constructor(maxIds: number) {
@@ -37,7 +40,7 @@ export class CustomIds {
     return 0;
   }
 
-  /** Returns the line number (from 1) that has the id, or 0. */
+  /** Returns the line number (from 1) that has the custom_id, or 0. */
   find(customId: string): number {
     const [high, low] = keyOf(customId);
     return this.lineOf(high, low);
@@ -70,7 +73,7 @@ export class CustomIds {
     this.heads.set(bucket, entry);
   }
 
-  /** Adds one bucket and redistributes the entries of the bucket that held its ids. */
+  /** Adds one bucket, and moves entries to it from the bucket that it splits. */
   private split(): void {
     const parted = this.heads.length & this.mask;
     this.heads.push(0);

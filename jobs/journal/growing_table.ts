@@ -2,8 +2,8 @@ const FIRST_BYTES = 4 * 1024;
 const STEP_BYTES = 256 * 1024;
 
 /**
- * A table of u32 values whose length is not known in advance. It reserves address space for the maximum and takes
- * memory as it fills. It never copies, makes no garbage, and `free` releases everything at once.
+ * A table of u32 values whose length is not known in advance. The table reserves address space for the maximum and uses
+ * memory as it fills. It never copies, and `free` releases everything at once.
  */
 export class GrowingTable {
   length = 0;
@@ -41,7 +41,7 @@ export class GrowingTable {
     return this.values.subarray(0, this.length);
   }
 
-  /** Releases the memory. Do not use the table afterwards. */
+  /** Releases the table's memory. Do not use the table afterwards. */
   free(): void {
     this.buffer.resize(0);
   }

@@ -32,13 +32,13 @@ import { readFully, type Storage, type StorageFile } from "./storage.ts";
 export class Journal {
   /** Counts of the records that are durable in the journal. */
   readonly counts: Counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
-  /** Bytes of an incomplete last record that recovery cut off. */
+  /** Number of bytes of an incomplete last record that recovery cut off. */
   cutBytes = 0;
-  /** File offset of the first frame. */
+  /** File offset of the journal's first frame. */
   private readonly start: number;
-  /** File offset of the next frame. */
+  /** File offset of the journal's next frame. */
   private end: number;
-  /** Offset of each line's frame, 0 while the line has no answer. */
+  /** File offset of each line's frame; 0 while the line has no answer. */
   private offsets = new Float64Array(0); // [lineCount]
   private waiting: { record: JournalRecord; done: PromiseWithResolvers<void> }[] = [];
   private flushing = false;
@@ -78,12 +78,12 @@ export class Journal {
     }
   }
 
-  /** Returns false while the job has no header. */
+  /** Whether the job has a header. */
   get begun(): boolean {
     return this.stored !== undefined;
   }
 
-  /** Returns how the job ended, or undefined while it can resume. */
+  /** How the job ended; undefined while it can resume. */
   get ended(): JobEnd | undefined {
     return this.storedEnd?.end;
   }
@@ -119,8 +119,8 @@ export class Journal {
   }
 
   /**
-   * Returns how the input differs from the job's, in words that follow the journal's name; undefined when it is the
-   * same.
+   * Returns the difference between an input and the job's, in words that follow the journal's name; undefined if they
+   * are equal.
    */
   otherInput(identity: Omit<JobIdentity, "settings">): Wording | undefined {
     const { stored } = this;
@@ -137,12 +137,12 @@ export class Journal {
     return [`belongs to another input ${sizes}, or to other questions: ${begun}`, { maxTokens: undefined }];
   }
 
-  /** Returns the job's options per row, if the journal records them. */
+  /** The job's options per row, if the journal records them. */
   get asked(): Asked | undefined {
     return this.stored?.asked;
   }
 
-  /** Returns the processor that computed the first answers, if the journal records it. */
+  /** The processor that computed the first answers, if the journal records it. */
   get processor(): string | undefined {
     return this.stored?.processor;
   }
@@ -161,7 +161,7 @@ export class Journal {
       }
       await this.recover();
     }
-    // A killed process may have left answers only in the page cache. These answers count from here on, so sync them.
+    // A killed process may have left answers only in the page cache. They count from here on, so they are synced.
     await this.sync();
     await this.storage.syncFolderOf(this.path).catch((error) => {
       throw syncError(this.path, error);
@@ -172,15 +172,15 @@ export class Journal {
     return this.offsets[index] !== 0;
   }
 
-  /** Returns how many lines are answered without a gap, from the first line. */
+  /** Number of leading lines that are all answered. */
   get firstAnswered(): number {
     const gap = this.offsets.indexOf(0);
     return gap < 0 ? this.offsets.length : gap;
   }
 
   /**
-   * Resolves when the record is durable and counted. Records that arrive during a sync share the next one. A line that
-   * has an answer keeps it. After an error nothing more is written and every call rejects.
+   * Resolves when the record is durable and counted. Records that arrive during a sync share the next one. A line with
+   * an answer keeps that answer. After an error, nothing more is written and every call rejects.
    */
   append(record: JournalRecord): Promise<void> {
     if (this.broken !== undefined) return Promise.reject(this.broken);
@@ -192,7 +192,7 @@ export class Journal {
 
   private async flush(): Promise<void> {
     this.flushing = true;
-    // Wait for the other records of this turn of the event loop.
+    // Waits for the other records of this turn of the event loop.
     await Promise.resolve();
     while (this.waiting.length > 0) {
       const group = this.waiting.splice(0);
@@ -277,8 +277,8 @@ export class Journal {
   }
 
   /**
-   * Records durably how the job ended. The previous end stays valid until then. The journal of a done job drops its
-   * answers: the output has them.
+   * Records durably how the job ended. The previous end stays valid until then. A finished job's journal drops its
+   * answers, because the output has them.
    */
   async finish(end: JobEnd): Promise<void> {
     const { sequence, slot } = this.storedEnd ?? { sequence: 0, slot: 1 };
@@ -286,7 +286,7 @@ export class Journal {
     this.storedEnd = stored;
     await this.io("write", () => this.file.write(encodeEnd(stored), slotOffset(stored.slot)));
     await this.sync();
-    // The copy only protects against damage, and the truncation only saves disk space: they may fail or be lost.
+    // The copy only protects against damage, and the truncation only saves disk space, so their failure is ignored.
     const copy = encodeEnd({ ...stored, slot, isCopy: true });
     await this.file.write(copy, slotOffset(slot)).catch(() => {});
     if (end.state === "done") await this.file.truncate(this.start).catch(() => {});
@@ -313,9 +313,7 @@ export class Journal {
   }
 }
 
-/**
- * Reads the blocks before a journal's first answer. Returns undefined while the job has no header. Throws BatchError.
- */
+/** Returns the blocks before a journal's first answer; undefined while the job has no header. Throws BatchError. */
 export async function readHead(
   path: string,
   file: StorageFile,

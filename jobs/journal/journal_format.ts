@@ -21,30 +21,33 @@ import type { ModelIdentity } from "../model_identity.ts";
  */
 const MAGIC = new TextEncoder().encode("compyjob");
 const FORMAT_VERSION = 2;
-/** The format without a copy of the header. */
+/** Version of the format without a copy of the header. */
 const SINGLE_HEADER = 1;
 const BLOCK = 4096;
 const SLOT = BLOCK / 2;
 const COPY_OFFSET = 2 * BLOCK;
-/** Bytes in front of the answers of a new journal. */
+/** Bytes before the answers of a new journal. */
 export const HEAD_BYTES = 3 * BLOCK;
 export const FRAME_BYTES = 8;
 const RECORD_BYTES = 13;
-/** Larger than any answer. Bounds the memory that a damaged length field can make the reader allocate. */
+/** Maximum bytes of a payload, larger than any answer. It bounds the memory that a damaged length field can request. */
 export const MAX_PAYLOAD = 256 * 1024 * 1024;
 export const MAX_RECORD_LINE = MAX_PAYLOAD - RECORD_BYTES;
 
 /** Identifies the job that a journal's answers belong to. */
 export interface JobIdentity {
-  /** `identity` from checkInput. */
+  /** Identity of the input, from checkInput. */
   readonly input: string;
   readonly inputSize: number;
   readonly lineCount: number;
-  /** Options added to each row of a table. Missing for other jobs and in journals of earlier versions. */
+  /** Options added to each row of a table; undefined for other jobs and in journals of earlier versions. */
   readonly asked?: Asked;
-  /** Everything else that the answers depend on. */
+  /** Everything besides the input that the answers depend on. */
   readonly settings: ModelIdentity;
-  /** The processor that computed the first answers. Another one may resume the job, although it rounds differently. */
+  /**
+   * The processor that computed the first answers. Another processor may resume the job, although it rounds
+   * differently.
+   */
   readonly processor?: string;
 }
 
@@ -62,17 +65,17 @@ export type AnswerOrder = "input" | "completed";
 export interface Outputs {
   readonly counts: Counts;
   readonly outputBytes: number;
-  /** 0 when there is no error file. */
+  /** Bytes of the error file; 0 if there is none. */
   readonly errorBytes: number;
 }
 
 export interface DoneJob extends Outputs {
   readonly state: "done";
-  /** Missing in journals written by earlier versions. */
+  /** Order of the lines; undefined in journals of earlier versions. */
   readonly order?: AnswerOrder;
   /**
-   * Set while the failed lines are retried. "running": the retry's input is complete; `revised` holds the options that
-   * differ from the job's. "merging": the new outputs are complete under their partial names; it lasts until both have
+   * State of a retry of failed lines. "running": the retry's input is complete; `revised` holds the options that differ
+   * from the job's. "merging": the new outputs are complete under their partial names; it lasts until both have
    * replaced the old outputs.
    */
   readonly retry?:
@@ -87,14 +90,14 @@ export interface StoredEnd {
   readonly end: JobEnd;
   readonly sequence: number;
   readonly slot: 0 | 1;
-  /** The other slot has the same content, and it was durable before this slot was written. */
+  /** Whether the other slot has the same content, durable before this slot was written. */
   readonly isCopy?: boolean;
 }
 
 export interface JournalRecord {
   /** Index of the input line. */
   readonly index: number;
-  /** true: goes to the output file; false: to the error file. */
+  /** Whether the line goes to the output file instead of the error file. */
   readonly completed: boolean;
   readonly promptTokens: number;
   readonly outputTokens: number;
@@ -107,12 +110,12 @@ export interface StoredHeader extends JobIdentity {
   readonly version: number;
 }
 
-/** Returns the file offset of the first answer. */
+/** Returns the file offset of the journal's first answer. */
 export function recordsOffset({ version }: StoredHeader): number {
   return version === SINGLE_HEADER ? COPY_OFFSET : HEAD_BYTES;
 }
 
-/** Returns the blocks in front of the answers of a new job. Throws RangeError when the header is too large. */
+/** Returns the blocks before the answers of a new job. Throws RangeError if the header is too large. */
 export function encodeHead(identity: JobIdentity): Uint8Array {
   const blocks = new Uint8Array(HEAD_BYTES);
   const header = { version: FORMAT_VERSION, ...identity };
@@ -170,7 +173,7 @@ export function decodeHeader(
   return { header, damaged: first === undefined ? 0 : COPY_OFFSET };
 }
 
-/** Returns the header in the block at `offset`, or undefined when it is damaged. */
+/** Returns the header in the block at `offset`; undefined if it is damaged. */
 function headerAt(blocks: Uint8Array, offset: number): StoredHeader | undefined {
   const block = blocks.subarray(offset, offset + BLOCK);
   if (!MAGIC.every((byte, i) => byte === block[i])) return undefined;
@@ -183,8 +186,8 @@ function foreign(problem: string): BatchError {
 }
 
 /**
- * Accepts a torn or lost write of a block with a header: part of the magic followed by zeros, or zeros only. The slots
- * may still be intact and say that the sync failed.
+ * Returns whether a block may be a torn or lost write of a header: part of the magic followed by zeros, or only zeros.
+ * The slots may still be intact and record a failed sync.
  */
 function hasMagic(block: Uint8Array): boolean {
   const differs = MAGIC.findIndex((byte, i) => byte !== block[i]);
@@ -196,10 +199,10 @@ export function slotOffset(slot: 0 | 1): number {
   return BLOCK + slot * SLOT;
 }
 
-/** Longer failure reasons are cut: with JSON escapes, the reason must fit into its slot. */
+/** Maximum characters of a failure reason; with JSON escapes, the reason must fit into its slot. */
 const MAX_REASON = 300;
 
-/** Returns the bytes of a slot. */
+/** Returns the bytes of a slot that stores how a job ended. */
 export function encodeEnd({ end, sequence, slot, isCopy }: StoredEnd): Uint8Array {
   const kept = end.state === "failed" ? { ...end, reason: end.reason.slice(0, MAX_REASON) } : end;
   const bytes = new Uint8Array(SLOT);
@@ -207,14 +210,14 @@ export function encodeEnd({ end, sequence, slot, isCopy }: StoredEnd): Uint8Arra
   return bytes;
 }
 
-/** Returns how the job ended, or undefined while it can resume. */
+/** Returns how the job ended; undefined while it can resume. */
 export function decodeEnd(blocks: Uint8Array): StoredEnd | undefined {
   const found: StoredEnd[] = [];
   for (const slot of [0, 1] as const) {
     const offset = slotOffset(slot);
     const payload = decodeFrame(offset, blocks.subarray(offset, COPY_OFFSET));
     if (payload === undefined) continue;
-    // Earlier versions wrote the end once, without a sequence number.
+    // Earlier versions wrote the end only once, without a sequence number.
     const { sequence = 0, isCopy = false, ...end } = decodeJson(payload) as
       & JobEnd
       & Partial<Pick<StoredEnd, "sequence" | "isCopy">>;
@@ -230,7 +233,7 @@ function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
   return frame;
 }
 
-/** Writes the length and checksum in front of the payload already in `frame`. */
+/** Writes the length and checksum before the payload that `frame` already contains. */
 function sealFrame(offset: number, frame: Uint8Array): void {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
   view.setUint32(0, frame.length - FRAME_BYTES, true);
@@ -245,7 +248,7 @@ export function frameLength(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
 }
 
-/** Returns the payload of the frame at the start of `bytes`, or undefined when it is incomplete or damaged. */
+/** Returns the payload of the frame at the start of `bytes`; undefined if it is incomplete or damaged. */
 export function decodeFrame(offset: number, bytes: Uint8Array): Uint8Array | undefined {
   if (bytes.length < FRAME_BYTES) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -288,7 +291,7 @@ export function encodeRecords(
   return { bytes, ends };
 }
 
-/** Returns the record, or undefined when the payload is too short. */
+/** Returns the record of a payload; undefined if the payload is too short. */
 export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
   if (payload.length < RECORD_BYTES) return undefined;
   const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);

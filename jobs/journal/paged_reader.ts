@@ -12,10 +12,10 @@ export class PagedReader {
   private readonly pages = new Map<number, Uint8Array>(); // oldest first
   private readonly pause = new Pause();
 
-  /** `size` is the file's size in bytes. */
+  /** `size`: the file's size in bytes. */
   constructor(private readonly file: StorageFile, private readonly size: number) {}
 
-  /** Returns `wanted` bytes from `offset`, fewer only at the end of the file. Valid until the next read. */
+  /** Returns `wanted` bytes from `offset`, fewer only at the end of the file. They are valid until the next read. */
   async read(offset: number, wanted: number): Promise<Uint8Array> {
     const length = Math.min(wanted, this.size - offset);
     if (length <= 0) return new Uint8Array(0);
@@ -48,7 +48,7 @@ export class PagedReader {
   }
 
   /**
-   * Returns a new buffer, or the buffer of the least recently used page: the garbage collector would free pages too
+   * Returns a buffer: a new one, or that of the least recently used page, because the garbage collector frees pages too
    * late.
    */
   private buffer(): Uint8Array {

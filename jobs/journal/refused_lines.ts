@@ -1,4 +1,4 @@
-/** The numbers of the lines that the check refused; add them in ascending order. */
+/** Numbers of the lines that the check refused. Add them in ascending order. */
 export class RefusedLines {
   private numbers = new Uint32Array(64);
   private length = 0;

@@ -5,38 +5,41 @@ import { thisRuntime } from "../../ffi/runtime.ts";
 import { errorCode } from "../errors.ts";
 
 /**
- * The few file operations that durable batches need. Tests replace them with a simulated file system that loses, tears
- * and refuses writes. Errors carry the system's code in `code` (`ENOSPC`, `EIO`).
+ * The file operations that durable batches need. Tests replace them with a simulated file system that loses, tears and
+ * refuses writes. Errors carry the system's code in `code` (`ENOSPC`, `EIO`).
  */
 export interface Storage {
   /**
-   * "read" requires an existing file. "edit" reads and writes, and creates a missing file. "replace" empties it first.
+   * Opens a file. "read" requires an existing file. "edit" reads and writes, and creates a missing file. "replace"
+   * empties it first.
    */
   open(path: string, mode: "read" | "edit" | "replace"): Promise<StorageFile>;
   /**
-   * Returns size and kind, or undefined when nothing is at `path`. `version` differs when the file was written or replaced
-   * since.
+   * Returns size and kind of the file; undefined if there is none. `version` changes when the file is written or
+   * replaced.
    */
   stat(path: string): Promise<{ size: number; isFile: boolean; version: string } | undefined>;
   /** Renames a file, and replaces the file at `to`. */
   rename(from: string, to: string): Promise<void>;
   /** Removes a file. Does nothing when nothing is at `path`. */
   remove(path: string): Promise<void>;
-  /** Makes created, renamed and removed names in the folder of `path` durable. */
+  /** Makes created, renamed and removed names durable in the folder of `path`. */
   syncFolderOf(path: string): Promise<void>;
 }
 
-/** An open file. Operations on the same file must not overlap. */
+/** An open file. Operations on one file must not overlap. */
 export interface StorageFile {
-  /** Returns the bytes read: at least 1 unless the file ends at or before `offset`. */
+  /** Reads into `buffer`. Returns the number of bytes read: at least 1 unless the file ends at or before `offset`. */
   read(buffer: Uint8Array, offset: number): Promise<number>;
   /** Writes all bytes. After an error, any part of them may be in the file. */
   write(bytes: Uint8Array, offset: number): Promise<void>;
   truncate(size: number): Promise<void>;
-  /** Makes content and size durable (fdatasync). */
+  /** Makes the file's content and size durable (fdatasync). */
   sync(): Promise<void>;
   size(): Promise<number>;
-  /** Takes the exclusive lock until the file or the process ends. Returns false when another process holds it. */
+  /**
+   * Takes an exclusive lock until the file is closed or the process ends. Returns false if another process holds it.
+   */
   tryLock(): Promise<boolean>;
   close(): void;
 }
@@ -69,7 +72,7 @@ export const diskStorage: Storage = {
   },
 
   async syncFolderOf(path) {
-    // Windows cannot open a folder as a file, and NTFS journals names itself.
+    // Windows cannot open a folder as a file, and NTFS journals names by itself.
     if (process.platform === "win32") return;
     const folder = await open(dirname(path), "r");
     try {
@@ -134,7 +137,8 @@ function finished<T = void>(
 }
 
 /**
- * Reads into `buffer` from `offset`. Returns the bytes read, fewer than the buffer holds only at the end of the file.
+ * Reads into `buffer` from `offset`. Returns the number of bytes, fewer than the buffer holds only at the end of the
+ * file.
  */
 export async function readFully(file: StorageFile, buffer: Uint8Array, offset: number): Promise<number> {
   let done = 0;

@@ -21,12 +21,12 @@ import {
 
 const REQUEST_TIMEOUT_MS = 2000;
 /**
- * Backoff between requests to a coordinator that is away. NO_ROOM_PAUSE_MS applies when it has no room for an answer.
+ * Backoff between requests to an unreachable coordinator. NO_ROOM_PAUSE_MS applies if it has no memory for an answer.
  */
 const PAUSES = { minTimeout: 100, maxTimeout: 2000, maxAttempts: Number.MAX_SAFE_INTEGER };
 const NO_ROOM_PAUSE_MS = 500;
 
-/** The coordinator refuses this attempt; `state` says why. */
+/** Thrown if the coordinator refuses this attempt; `state` is the reason. */
 export class Refused extends Error {
   override name = "Refused";
   constructor(readonly state: Refusal) {
@@ -83,7 +83,7 @@ export class Attempt {
     }
   }
 
-  /** Sends a request and retries while the coordinator is away. Returns the decoded reply. */
+  /** Sends a request, and retries while the coordinator is unreachable. Returns the decoded reply. */
   private async ask<T>(verb: Verb, schema: z.ZodType<T>, head: unknown, bytes?: Uint8Array) {
     const { nats } = this.connection;
     const message = encodeMessage(head, bytes);

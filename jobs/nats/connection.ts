@@ -13,15 +13,15 @@ import {
 import { BatchError } from "../errors.ts";
 import { chunkBytes, WireError } from "./wire.ts";
 
-/** How to reach a NATS server. */
+/** Addresses and credentials of a NATS server. */
 export interface NatsTarget {
-  /** `host:port`, without credentials, so that it can be shown. */
+  /** Servers as `host:port`, without credentials, so that they can be shown. */
   readonly servers: readonly string[];
   readonly tls: boolean;
   readonly user?: string;
   readonly password?: string;
   readonly token?: string;
-  /** A file written by `nsc generate creds`. */
+  /** Path of a credentials file written by `nsc generate creds`. */
   readonly credsFile?: string;
 }
 
@@ -31,7 +31,7 @@ export interface Connection {
   readonly manager: JetStreamManager;
   /** The servers' addresses, for messages. */
   readonly where: string;
-  /** Bytes that one message can carry besides its head. */
+  /** Maximum bytes that one message can carry besides its head. */
   readonly chunk: number;
 }
 
@@ -40,12 +40,12 @@ const REQUEST_TIMEOUT_MS = 3000;
 const PING_INTERVAL_MS = 10_000;
 /** Milliseconds between two attempts to reconnect. */
 const RECONNECT_MS = 1000;
-/** Spreads the reconnects of many workers. */
+/** Maximum random delay in milliseconds, to spread the reconnects of many workers. */
 const RECONNECT_JITTER_MS = 1000;
 
 /**
- * Connects and checks that JetStream is enabled. Later losses are repaired in the background and reported through
- * `note`. Throws BatchError with advice.
+ * Connects to NATS and checks that JetStream is enabled. Later losses of the connection are repaired in the background
+ * and reported through `note`. Throws BatchError with advice.
  */
 export async function openConnection(
   target: NatsTarget,
@@ -62,7 +62,7 @@ export async function openConnection(
   } catch (error) {
     await nats.close();
     if (error instanceof WireError) throw unavailable(`The NATS server at ${where}: ${error.message}`, error);
-    // The library does not export this error's class.
+    // The NATS library does not export this error's class.
     const absent = (error as Error).name === "JetStreamNotEnabled" ||
       (error instanceof JetStreamApiError && error.code === JetStreamApiCodes.JetStreamNotEnabledForAccount);
     if (!absent) {
@@ -104,7 +104,7 @@ async function dial(target: NatsTarget, name: string, where: string): Promise<Na
       ...(credsFile === undefined ? {} : { authenticator: credsAuthenticator(await readCreds(credsFile)) }),
       timeout: CONNECT_TIMEOUT_MS,
       pingInterval: PING_INTERVAL_MS,
-      noAsyncTraces: true, // these traces cost as much as a request
+      noAsyncTraces: true, // async traces cost as much time as a request
       maxReconnectAttempts: -1,
       reconnectTimeWait: RECONNECT_MS,
       reconnectJitter: RECONNECT_JITTER_MS,
@@ -146,7 +146,7 @@ async function watch(nats: NatsConnection, where: string, note: (text: string) =
   }
 }
 
-/** Returns the error of a connection that is closed for good, for example because the credentials were revoked. */
+/** Returns the error for a permanently closed connection, for example after its credentials were revoked. */
 export function connectionEnded({ where }: Connection, reason: unknown): BatchError {
   const why = reason instanceof Error ? `: ${reason.message}` : "";
   return unavailable(

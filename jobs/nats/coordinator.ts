@@ -27,11 +27,11 @@ import {
 export interface CoordinatorOptions {
   readonly connection: Connection;
   readonly model: ModelIdentity;
-  /** On abort, withdraws the lines that no worker has begun, so that the job stops soon. */
+  /** On abort, the lines that no worker has begun are withdrawn, so that the job stops soon. */
   readonly drainSignal: AbortSignal;
   /** Reports events to the user. */
   readonly note: (text: string) => void;
-  /** How long, in milliseconds, a worker may be silent before its lines go to another. */
+  /** Milliseconds for which a worker may be silent before its lines go to another worker. */
   readonly leaseMs?: number;
 }
 
@@ -50,8 +50,8 @@ export class Coordinator {
   private readonly run = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   private readonly lines = new OpenLines();
   /**
-   * Roll calls that each joined worker has missed. Counting calls, not time, forgives calls that a sleeping process
-   * never made.
+   * Number of roll calls that each joined worker has missed. Calls are counted instead of time, because a sleeping
+   * process makes none.
    */
   private readonly workers = new Map<string, number>();
   /** Refused workers that were reported to the user. */
@@ -95,7 +95,7 @@ export class Coordinator {
     return coordinator;
   }
 
-  /** Returns how many attempts repeated a line, and how many answers came too late. */
+  /** Returns the number of attempts that repeated a line, and of answers that came too late. */
   get stats(): Readonly<OpenLines["stats"]> {
     return this.lines.stats;
   }
@@ -125,7 +125,7 @@ export class Coordinator {
     const { nats } = this.options.connection;
     if (nats.isClosed()) return;
     this.announce(true);
-    // A server that is away must not delay the end: its leftovers expire by themselves.
+    // An unreachable server must not delay the end: its leftovers expire by themselves.
     await deadline(this.queue.remove().then(() => nats.flush()), CLOSE_TIMEOUT_MS).catch(() => {});
   }
 
@@ -173,7 +173,7 @@ export class Coordinator {
     this.options.note(`Worker ${worker} ${why}`);
   }
 
-  /** Calls the roll: workers reply with "join". */
+  /** Sends the roll call, to which workers reply with "join". */
   private announce(ended: boolean): void {
     const { connection: { nats }, model } = this.options;
     const notice: RunNotice = { version: WIRE_VERSION, run: this.run, leaseMs: this.leaseMs, model, ended };
@@ -235,5 +235,5 @@ export class Coordinator {
   }
 }
 
-/** Tells the runner "busy": it retries the line or stops. */
+/** Answer "busy": the runner then retries the line or stops. */
 const NOT_BEGUN = { status: 503, body: {} };

@@ -13,11 +13,11 @@ import {
 
 /** An answer and the worker that gave it. */
 export interface WorkerAnswer extends Answer {
-  /** The worker's name. */
+  /** Name of the worker that answered. */
   readonly engine: string;
 }
 
-/** A line without an answer. */
+/** A line that has no answer yet. */
 export interface OpenLine {
   readonly url: string;
   readonly body: Record<string, unknown>;
@@ -38,15 +38,15 @@ interface LineState extends OpenLine {
   /** The request as JSON; undefined until a worker asks for it. */
   request: Uint8Array | undefined;
   readonly attempts: Map<string, Attempt>;
-  /** How many workers fell silent while they held the line. */
+  /** Number of workers that fell silent while they held the line. */
   silenced: number;
 }
 
 /** Maximum bytes of partly received answers of all workers together. */
 const MAX_PARTIAL_BYTES = 4 * MAX_ANSWER_BYTES;
-/** A line may crash its workers when this many fell silent with it. These lines are tried one at a time. */
+/** Number of silent workers from which a line may be crashing its workers. Such lines are tried one at a time. */
 const SUSPECT_AFTER = 2;
-/** A line becomes an error after this many of its workers fell silent. */
+/** Number of silent workers from which a line becomes an error. */
 const MAX_SILENCED = 6;
 
 /**
@@ -57,7 +57,7 @@ export class OpenLines {
   private readonly lines = new Map<number, LineState>();
   private nextId = 0;
   private partialBytes = 0;
-  /** Attempts at lines that already had one, and answers that came too late. */
+  /** Counts of attempts at lines that already had one, and of answers that came too late. */
   readonly stats = { repeated: 0, late: 0 };
 
   /** Adds a line and returns its number. */
@@ -72,7 +72,7 @@ export class OpenLines {
     return [...this.lines.keys()];
   }
 
-  /** Removes a line whose answer is no longer wanted. */
+  /** Removes a line whose answer is no longer needed. */
   remove(id: number): void {
     const line = this.lines.get(id);
     if (line === undefined) return;
@@ -114,7 +114,7 @@ export class OpenLines {
     return { state: "taken" };
   }
 
-  /** Drops a worker's attempts and any later bytes from it. `silent` when it did not say goodbye. */
+  /** Drops a worker's attempts, and all later bytes from it. `silent`: the worker left without a message. */
   fenceOff(worker: string, silent: boolean): void {
     for (const line of this.lines.values()) {
       const { attempts } = line;
@@ -165,7 +165,7 @@ function isSuspect({ silenced }: LineState): boolean {
   return silenced >= SUSPECT_AFTER;
 }
 
-/** The answer of a line that seems to crash its workers. */
+/** Error answer for a line that seems to crash its workers. */
 const SILENCER: Answer = {
   status: 500,
   body: {

@@ -10,7 +10,7 @@ import { errors, nanos, type NatsConnection } from "@nats-io/transport-node";
 import type { Connection } from "./connection.ts";
 import { consumerName, lineSubject, runOfConsumer, runSubject, STREAM, WORK_SUBJECTS } from "./wire.ts";
 
-/** Items and consumers that nobody has used for this long expire on the server. */
+/** Milliseconds without use after which items and consumers expire on the server. */
 const FORGOTTEN_AFTER_MS = 60 * 60 * 1000;
 const ALIVE_TIMEOUT_MS = 1000;
 
@@ -20,7 +20,7 @@ const ALIVE_TIMEOUT_MS = 1000;
  * `mend` adds missing items again.
  */
 export class WorkQueue {
-  /** Lines below `next` have been added; lines below `settled` had been added by the last repair. */
+  /** Lines below `next` have been added; lines below `settled` were added before the last repair. */
   private next = 0;
   private settled = 0;
   private readonly nats: NatsConnection;
@@ -48,19 +48,19 @@ export class WorkQueue {
       filter_subject: lineSubject(this.run, "*"),
       ack_policy: AckPolicy.Explicit,
       ack_wait: nanos(this.leaseMs),
-      max_ack_pending: -1, // no limit needed: workers pull only lines that they have room for
+      max_ack_pending: -1, // no limit needed: workers pull only lines that they can process
       inactive_threshold: nanos(FORGOTTEN_AFTER_MS),
     });
   }
 
-  /** Adds a line, with a larger number than all before. Its item stays until a worker acknowledges it. */
+  /** Adds a line with a larger number than all before. Its queue item stays until a worker acknowledges it. */
   add(line: number): void {
     this.next = line + 1;
     this.put(line);
   }
 
   /**
-   * Adds missing items of the unanswered lines: it sends all again, and the server drops those that it has. Throws when
+   * Adds missing queue items: it sends the items of all unanswered lines, and the server drops duplicates. Throws when
    * the server does not answer.
    */
   async mend(lines: readonly number[]): Promise<void> {
@@ -79,11 +79,11 @@ export class WorkQueue {
     await this.removeRun(this.run);
     await this.removeForgotten();
     const { state } = await this.manager.streams.info(STREAM);
-    // A run that begins at this moment creates the stream again.
+    // A run that begins at this moment will create the stream again.
     if (state.messages + state.consumer_count === 0) await this.manager.streams.delete(STREAM);
   }
 
-  /** Removes leftovers of killed coordinators. A coordinator that is only away adds its items again. */
+  /** Removes leftovers of killed coordinators. A coordinator that is only disconnected adds its items again. */
   async removeForgotten(): Promise<void> {
     for await (const { name } of this.manager.consumers.list(STREAM)) {
       const run = runOfConsumer(name);
@@ -101,7 +101,7 @@ export class WorkQueue {
       await this.nats.request(runSubject(run, "ping"), undefined, { timeout: ALIVE_TIMEOUT_MS });
       return true;
     } catch (error) {
-      // A coordinator that is there but does not answer is busy or paused.
+      // A coordinator that is connected but does not answer is busy or paused.
       return !(error instanceof errors.RequestError && error.isNoResponders());
     }
   }

@@ -8,7 +8,7 @@ export class Slots {
 
   constructor(public free: number) {}
 
-  /** Takes a place, or waits for one. The caller must give it back. */
+  /** Takes a place, or waits for one. The caller must return it. */
   async take(): Promise<void> {
     if (this.free > 0) this.free -= 1;
     else await new Promise<void>((resolve) => this.queue.push(resolve));
@@ -21,7 +21,7 @@ export class Slots {
     this.wake();
   }
 
-  /** Resolves when a place is free, or at `wake`. */
+  /** Resolves when a place is free, or when `wake` is called. */
   async room(): Promise<void> {
     if (this.free === 0) await this.freed.promise;
   }

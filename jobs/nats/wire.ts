@@ -13,11 +13,12 @@ import { parseRequest } from "../written_numbers.ts";
  *   compy.batch.work.RUN.LINE     the queue, in the JetStream stream STREAM: one empty item per line
  *
  * JetStream delivers the items, redelivers them when a worker falls silent, and keeps them until they are acknowledged.
- * An item carries nothing but its subject: requests and answers go directly between worker and coordinator and are never
- * stored in the queue. Messages come from a network, so a schema here validates each one before any other code uses it.
+ * An item carries nothing but its subject: requests and answers go directly between worker and coordinator and are
+ * never stored in the queue. Messages come from a network, so a schema here validates each one before any other code
+ * uses it.
  */
 
-/** Coordinators and workers of different versions refuse each other. */
+/** Version of the messages. Coordinators and workers of different versions refuse each other. */
 export const WIRE_VERSION = 4;
 export const STREAM = "compy-batch";
 export const WORK_SUBJECTS = "compy.batch.work.>";
@@ -80,17 +81,19 @@ const version = z.number().int();
 const modelIdentity = z.record(z.string().max(64), z.union([z.string().max(512), z.number()]))
   .refine((identity) => Object.keys(identity).length <= MAX_IDENTITY, "too many entries");
 
-/** The fields that a notice has in every version. */
+/** Schema of the fields that a notice has in every version. */
 export const versionedNotice = z.object({ version, run: runId });
 export const runNotice = versionedNotice.extend({
   leaseMs: z.number().int().min(100).max(3_600_000),
   model: modelIdentity,
-  /** true: there is no more work, and the lines in flight are no longer wanted. */
+  /** Whether the run has ended: there is no more work, and lines in progress are no longer needed. */
   ended: z.boolean(),
 });
 export type RunNotice = z.infer<typeof runNotice>;
 
-/** A worker compares versions and models. `refused` says why it does not take part. */
+/**
+ * Schema of a worker's reply to a notice, after comparing versions and models. `refused`: why it does not take part.
+ */
 export const joinMessage = z.object({
   worker: workerName,
   parallel: z.number().int().min(1).max(65_536),
@@ -98,13 +101,13 @@ export const joinMessage = z.object({
 });
 export const leaveMessage = z.object({ worker: workerName });
 
-/** A worker creates a new `attempt` each time that it receives a line. */
+/** Schema of a worker's request for a line. Each time it receives a line, it creates a new `attempt`. */
 export const takeRequest = z.object({ line: count, worker: workerName, attempt, offset: count });
-/** Why a worker must drop a line. */
+/** Reasons why a worker must drop a line. */
 export const refusal = z.enum([
-  /** The line is answered or no longer wanted; acknowledge its item. */
+  /** The line is answered or no longer needed; the worker acknowledges its queue item. */
   "gone",
-  /** Try later: workers fell silent with this line, and such lines are tried one at a time. */
+  /** The line must be tried later: workers fell silent with it, and such lines are tried one at a time. */
   "later",
   /** The worker was silent for a whole lease, and the line went to others. */
   "fenced",
@@ -113,7 +116,8 @@ export const refusal = z.enum([
 ]);
 export type Refusal = z.infer<typeof refusal>;
 /**
- * "granted" comes with bytes of the line's request (LineRequest as JSON), from the offset; `total` is its full length.
+ * Schema of the reply to a request for a line. "granted" comes with bytes of the line's request (LineRequest as JSON),
+ * from the offset; `total` is its full length.
  */
 export const takeReply = z.union([
   z.object({ state: z.literal("granted"), total: count.max(MAX_REQUEST_BYTES) }),
@@ -125,7 +129,10 @@ export const lineRequest = z.object({
   body: z.record(z.string(), z.unknown()),
 });
 
-/** Comes with bytes of the answer (LineAnswer as JSON), from `offset`; `total` is its full length. */
+/**
+ * Schema of an answer's message. Bytes of the answer (LineAnswer as JSON) follow, from `offset`; `total` is its full
+ * length.
+ */
 export const answerRequest = z.object({
   line: count,
   attempt,
@@ -135,7 +142,7 @@ export const answerRequest = z.object({
 export type AnswerRequest = z.infer<typeof answerRequest>;
 export const answerReply = z.union([
   z.object({ state: z.literal("taken") }),
-  /** Send the bytes from `offset`. An unchanged offset means that there is no room at the moment. */
+  /** Reply that asks for the bytes from `offset`. An unchanged offset means that there is no memory at the moment. */
   z.object({ state: z.literal("more"), offset: count }),
   z.object({ state: refusal }),
 ]);
@@ -190,7 +197,7 @@ export function parseJson<T>(schema: z.ZodType<T>, bytes: Uint8Array): T {
   throw new WireError(`a message whose ${issue.path.join(".") || "content"} is wrong: ${issue.message}`);
 }
 
-/** Returns why a run and a worker cannot work together, or undefined when their versions are equal. */
+/** Returns why a run and a worker cannot work together; undefined if their versions are equal. */
 export function versionDifference(run: number, worker: number): string | undefined {
   if (run === worker) return undefined;
   return `the run speaks version ${run} of compy's batch messages, the worker version ${worker}; run the same compy ` +

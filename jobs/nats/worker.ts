@@ -28,21 +28,21 @@ import {
 export interface WorkerOptions {
   readonly connection: Connection;
   readonly model: ModelIdentity;
-  /** Letters, digits, `_`, `.` and `-`; unique among workers. */
+  /** Name of the worker: letters, digits, `_`, `.` and `-`; unique among workers. */
   readonly name: string;
-  /** Lines answered at once. */
+  /** Number of lines to answer in parallel. */
   readonly parallel: number;
   /** Answers a line as a local engine does. */
   readonly answerer: Execute;
   readonly note: (text: string) => void;
-  /** Updated while the worker runs. */
+  /** Counts of finished work, updated while the worker runs. */
   readonly counts: WorkerCounts;
-  /** On abort: takes no new lines, finishes those in flight, and returns. */
+  /** On abort, the worker takes no new lines, finishes the lines in progress, and returns. */
   readonly drainSignal: AbortSignal;
-  /** On abort: returns at once; the lines in flight go to other workers. */
+  /** On abort, the worker returns at once, and its lines go to other workers. */
   readonly signal: AbortSignal;
   /**
-   * Aborts when the engine has failed for good. The worker returns its lines to the queue and throws the signal's
+   * Aborts when the engine has failed permanently. The worker then returns its lines to the queue and throws the
    * reason.
    */
   readonly engineFailed?: AbortSignal;
@@ -56,10 +56,10 @@ export interface WorkerCounts {
 const FETCH_MS = 5000;
 const PAUSE_MS = 500;
 const TICK_MS = 250;
-/** A run that is silent for its lease, and at least this long, has lost its coordinator. */
+/** Minimum milliseconds of silence after which a run has lost its coordinator; its lease also applies. */
 const SILENT_MS = 2000;
 const MAX_RUNS = 1000;
-/** After this many server errors without a good answer, the engine is probed: it may be at fault, not the lines. */
+/** Number of server errors without a good answer after which the engine is probed, because it may be at fault. */
 const MAX_FAILURES = 8;
 
 interface Run {
@@ -67,9 +67,9 @@ interface Run {
   readonly leaseMs: number;
   readonly refused: string | undefined;
   readonly over: AbortController;
-  /** Aborts when the lines of the run must be given up. */
+  /** Aborts when the worker must give up the lines of the run. */
   readonly signal: AbortSignal;
-  /** Ticks since the last notice. Counting ticks, not time, forgives the time that a process slept. */
+  /** Number of ticks since the last notice. Ticks are counted instead of time, because a sleeping process has none. */
   silent: number;
 }
 
@@ -88,11 +88,11 @@ class Worker {
   /** Aborted when the connection or the engine has failed; `broken` has the reason. */
   private readonly failed = new AbortController();
   private readonly broken: AbortSignal;
-  /** Aborts when the lines in flight must be given up. */
+  /** Aborts when the lines in progress must be given up. */
   private readonly now: AbortSignal;
   /** Aborts when no new lines may be taken. */
   private readonly stopping: AbortSignal;
-  /** Server errors since the last good answer, and the request that got that answer. */
+  /** Number of server errors since the last good answer, and the request of that answer. */
   private failures = 0;
   private good: Call | undefined;
   private probing: Promise<void> | undefined;
@@ -142,7 +142,7 @@ class Worker {
     if (run !== undefined) this.tell(() => message.respond(encodeMessage({ worker, parallel, refused })));
   }
 
-  /** Returns the run of a notice, or undefined when it does not concern this worker. */
+  /** Returns the run that a notice announces; undefined if it does not concern this worker. */
   private hear(data: Uint8Array): Run | undefined {
     const { run: id, version } = decodeMessage(versionedNotice, data).head;
     const known = this.runs.get(id);
@@ -185,7 +185,7 @@ class Worker {
     }
   }
 
-  /** Takes lines of a run while there are free places, sharing them with other runs. */
+  /** Takes lines of a run while places are free, and shares the places with other runs. */
   private async serve(run: Run): Promise<void> {
     const over = AbortSignal.any([this.stopping, run.over.signal]);
     const { consumers } = jetstream(this.options.connection.nats);
@@ -201,7 +201,7 @@ class Worker {
           this.inFlight.add(held);
         }
       } catch {
-        // The server, the stream or its consumer is away for now.
+        // The server, the stream or its consumer is unreachable for now.
         consumer = undefined;
         await sleep(PAUSE_MS, over);
       }
@@ -220,7 +220,7 @@ class Worker {
     } catch (error) {
       const state = error instanceof Refused ? error.state : undefined;
       if (state === "gone") this.tell(() => item.ack());
-      // Do not send a negative acknowledgement: it could take the item away from the worker that has it now.
+      // A negative acknowledgement could take the item from the worker that holds it now, so none is sent.
       else if (state !== "fenced") this.tell(() => item.nak(run.signal.aborted ? undefined : PAUSE_MS));
     } finally {
       clearInterval(beats);
@@ -248,7 +248,8 @@ class Worker {
   }
 
   /**
-   * Counts server errors. The runner decides whether a line is at fault; a worker that only fails is of no use to it.
+   * Counts server errors of answers. The runner decides whether a line is at fault; a worker that only fails does not
+   * help it.
    */
   private async judge(request: Call, answer: LineAnswer): Promise<void> {
     if (isGood(answer)) {
@@ -271,7 +272,7 @@ class Worker {
     this.failed.abort(new BatchError("engine_unavailable", message, true));
   }
 
-  /** Sends, unless the connection is already closed. */
+  /** Sends a message, unless the connection is already closed. */
   private tell(say: () => void): void {
     if (!this.options.connection.nats.isClosed()) say();
   }
@@ -281,7 +282,7 @@ function isGood(answer: LineAnswer): boolean {
   return "status" in answer && answer.status === 200;
 }
 
-/** Returns true for "busy": the line is retried. */
+/** Returns whether the answer means "busy", so that the line is retried. */
 function isBusy(answer: LineAnswer): boolean {
   return "status" in answer && answer.status === 503;
 }

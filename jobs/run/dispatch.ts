@@ -14,7 +14,7 @@ export interface LineRequest {
   readonly url: string;
   readonly body: Record<string, unknown>;
   readonly priority: "batch";
-  /** Lines of different owners share no cached prompts. */
+  /** Owner of the line: lines of different owners share no cached prompts. */
   readonly owner?: string;
   readonly signal: AbortSignal;
 }
@@ -26,7 +26,7 @@ export interface LineRequest {
  */
 export type Execute = (request: LineRequest) => Promise<Answer>;
 
-/** Why the lines of a job get an error instead of an answer: the job was cancelled or has expired. */
+/** Error of the lines that get no answer, because the job was cancelled or has expired. */
 export class UnansweredLine extends Error {
   override name = "UnansweredLine";
   constructor(readonly code: "batch_cancelled" | "batch_expired", message: string) {
@@ -34,22 +34,19 @@ export class UnansweredLine extends Error {
   }
 }
 
-/** What a job changes in its requests and answers. */
+/** Changes that a job makes to its requests and answers. */
 export interface LineChanges {
   readonly owner?: string;
-  /** Returns the body that is answered in place of a line's own. */
+  /** Returns the body to send instead of a line's own. */
   readonly revise?: (body: Record<string, unknown>) => Record<string, unknown>;
-  /**
-   * Returns the answer that a line's record gets: the given one, or a failure that replaces it. May throw
-   * BatchError.
-   */
+  /** Returns the answer to record: the given one, or a failure that replaces it. May throw BatchError. */
   readonly judge?: (answer: Answer) => Answer | Promise<Answer>;
 }
 
 export interface DispatchOptions extends LineChanges {
   readonly execute: Execute;
   readonly ids: JobIds;
-  /** Maximum lines in flight; `pace` chooses the current number. */
+  /** Maximum lines in progress; `pace` chooses the present number. */
   readonly parallel: number;
   readonly pace: Pace;
   readonly patienceMs: number;
@@ -70,7 +67,7 @@ export interface DispatchOptions extends LineChanges {
 const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
 const UNWELL_WAIT_MS = 1000;
-/** Key of the only engine, if answers do not name their engine. */
+/** Key of the only engine, for answers that do not name their engine. */
 const ONLY = "";
 
 /**
@@ -92,7 +89,7 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
       options.pace.end(); // a lane ends only when no line is left or at a stop
     }
   });
-  // Wait for all lanes, so that nothing is written after the caller gets the error.
+  // Waits for all lanes, so that nothing is written after the caller gets the error.
   await Promise.allSettled(lanes);
   await Promise.all(lanes);
 }
@@ -101,7 +98,7 @@ class Dispatch {
   private readonly suspects = new Suspects();
   /** Lines to retry. */
   private readonly again: PendingLine[] = [];
-  /** The latest request with a good answer. */
+  /** The latest request that got a good answer. */
   private good: Call | undefined;
   private inFlight = 0;
   private isLastTaken = false;
@@ -109,7 +106,7 @@ class Dispatch {
   /** Time since which no engine has given a good answer, as of the last probe; undefined after a good answer. */
   private unwellSince: number | undefined;
   private readonly checks = new Map<string, Promise<void>>();
-  /** Aborts when no answer is wanted any more. */
+  /** Aborts when no answer is needed any more. */
   private readonly unwanted: AbortSignal;
 
   constructor(private readonly options: DispatchOptions) {
@@ -119,7 +116,7 @@ class Dispatch {
     }
   }
 
-  /** Answers lines one at a time. */
+  /** Answers lines one at a time, until none is left. */
   async lane(place: number): Promise<void> {
     while (!this.stopping()) {
       await this.options.pace.turn(place);
@@ -134,7 +131,7 @@ class Dispatch {
   }
 
   /**
-   * Returns the next line and counts it as in flight. Returns undefined when all lines are answered, or after a stop.
+   * Returns the next line and counts it as in progress. Returns undefined if all lines are answered, or after a stop.
    */
   private async take(): Promise<PendingLine | undefined> {
     while (!this.stopping()) {
@@ -147,7 +144,7 @@ class Dispatch {
         this.isLastTaken ||= taken === undefined;
         this.landed();
       } else if (this.inFlight > 0) {
-        await promise; // a line in flight may need a retry
+        await promise; // a line in progress may need a retry
       } else {
         const engine = this.suspects.engine();
         if (engine === undefined) return undefined;
@@ -156,9 +153,7 @@ class Dispatch {
     }
   }
 
-  /**
-   * Counts a line as no longer in flight. Waiting lanes wake only when none is left, because there may be thousands.
-   */
+  /** Counts a line as finished. Waiting lanes wake only when no line is in progress, because there may be thousands. */
   private landed(): void {
     this.inFlight -= 1;
     if (this.inFlight === 0) this.change();
@@ -210,7 +205,7 @@ class Dispatch {
     this.suspects.answered(line);
   }
 
-  /** Holds a failure back until a probe or a good answer shows whether the engine works. */
+  /** Holds back a failure until a probe or a good answer shows whether the engine works. */
   private async suspect(engine: string, suspect: Suspect): Promise<void> {
     if (this.suspects.add(engine, suspect) >= MAX_SUSPECTS) await this.check(engine);
   }
@@ -227,7 +222,7 @@ class Dispatch {
     if (errors.length > 0) await this.options.store(errors);
   }
 
-  /** Probes an engine that failed. Throws BatchError when it does not answer and no other engine exists. */
+  /** Probes an engine that failed. Throws BatchError if it does not answer and no other engine exists. */
   private check(engine: string): Promise<void> {
     let check = this.checks.get(engine);
     if (check === undefined) {
@@ -247,7 +242,7 @@ class Dispatch {
     } catch (error) {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return;
-      // The job was cancelled: each line gets UnansweredLine when it is retried.
+      // The job was cancelled, so each line gets UnansweredLine when it is retried.
       if (error instanceof UnansweredLine) return await this.resolve(this.suspects.unwell(engine, false));
     }
     if (this.stopping()) return;
@@ -258,15 +253,14 @@ class Dispatch {
       const now = performance.now();
       this.unwellSince ??= now;
       if (engine === ONLY || now - this.unwellSince > patienceMs) throw failing(count, last.record);
-      // Other engines may work even if none of them got the probe. The wait gives a broken engine time to
-      // leave the run.
+      // Other engines may work even if none of them got the probe. The wait lets a broken engine leave the run.
       await sleep(UNWELL_WAIT_MS, AbortSignal.any([signal, drainSignal]));
       if (this.stopping()) return;
     }
     await this.resolve(this.suspects.unwell(engine, isAnswered));
   }
 
-  /** Retries while the engine is busy (429, 503). Returns undefined when a signal aborts. */
+  /** Returns the answer, retrying while the engine is busy (429, 503); undefined when a signal aborts. */
   private async patientAnswer(
     { url, body }: Call,
   ): Promise<Answer | undefined> {
@@ -297,16 +291,19 @@ class Dispatch {
   }
 }
 
-/** Stands for the answer of an `execute` that returns none. A missing answer becomes an error of the line. */
+/** Answer in place of a missing answer from `execute`; it becomes an error of the line. */
 const NOTHING: Answer = { status: 0, body: {} };
 
-/** Errors may name their engine in the same field as answers. */
+/** Returns the name of the engine that answered or failed; errors may name it in the same field as answers. */
 function engineOf(answer: unknown): string {
   const { engine } = (answer ?? {}) as { engine?: unknown };
   return typeof engine === "string" ? engine : ONLY;
 }
 
-/** A prompt token is computed beside others, so it costs less than a generated token. Cached tokens cost nothing. */
+/**
+ * Work of a prompt token relative to a generated one: prompt tokens are computed in parallel. Cached tokens cost
+ * nothing.
+ */
 const PROMPT_TOKEN_WORK = 0.25;
 
 /** Estimates the work of an answer, in units of one generated token. */
@@ -328,7 +325,7 @@ function unavailable(why: string): BatchError {
   return new BatchError("engine_unavailable", message, true);
 }
 
-/** Waits, and returns early without an error when the signal aborts. */
+/** Waits `ms` milliseconds, or returns early without an error when the signal aborts. */
 export async function sleep(ms: number, signal: AbortSignal): Promise<void> {
   await delay(ms, { signal }).catch(() => {});
 }

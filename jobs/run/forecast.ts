@@ -10,11 +10,11 @@ export type ExecuteWith = (engine: Engine, request: Parameters<Execute>[0]) => P
 /** Token counts of one line. */
 export interface LineTokens {
   readonly prompt: number;
-  /** Maximum tokens of the answer. */
+  /** Maximum tokens of the line's answer. */
   readonly answer: number;
 }
 
-/** Why the endpoint would refuse a line. */
+/** Reason why the endpoint would refuse a line. */
 export interface Refused {
   readonly code: string;
   readonly message: string;
@@ -35,23 +35,23 @@ export interface Measured {
   readonly outputPerLine: number;
 }
 
-/** Prompt tokens are computed in parallel: several take the time of one generated token. */
+/** Work of a prompt token relative to a generated one: prompt tokens are computed in parallel. */
 const PROMPT_TOKEN_WORK = 0.25;
 const MEASURE_MS = 15_000;
 
-/** Thrown instead of an answer, once the tokens are counted. */
+/** Thrown instead of computing an answer, once the tokens are counted. */
 class Counted extends Error {}
 
 /**
  * Counts the tokens of requests with the engine's own tokenizer and chat template, through the endpoint's code, without
- * computing anything.
+ * computing an answer.
  */
 export class TokenCounter {
   private readonly counting: Engine;
   private prompt = 0;
   private answer = 0;
   private refusal: EngineError | undefined;
-  /** Prompts already counted: a request for several answers submits the same prompt several times. */
+  /** Prompts that are already counted: a request for several answers submits the same prompt several times. */
   private readonly prompts = new Set<unknown>();
 
   constructor(private readonly engine: Engine, private readonly execute: ExecuteWith) {
@@ -70,7 +70,7 @@ export class TokenCounter {
     });
   }
 
-  /** Returns the token counts of a request, or why it is refused. Calls must not overlap. */
+  /** Returns the token counts of a request, or the reason of its refusal. Calls must not overlap. */
   async tokensOf({ url, body }: BatchRequest): Promise<LineTokens | Refused> {
     this.prompt = this.answer = 0;
     this.refusal = undefined;
@@ -98,7 +98,7 @@ export class TokenCounter {
     return Promise.reject(new Counted());
   }
 
-  /** Counts a prompt, and refuses it when `wanted` more tokens do not fit into the context. */
+  /** Counts a prompt, and refuses it if `wanted` more tokens do not fit into the context. */
   private add(prompt: readonly number[], wanted: number): void {
     if (this.prompts.has(prompt)) return;
     this.prompts.add(prompt);

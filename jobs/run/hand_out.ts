@@ -1,4 +1,4 @@
-/** The properties of a line that decide its place in the order. */
+/** The properties of a line that determine its place in the order. */
 export interface OrderedLine {
   readonly index: number;
   /** Lines whose keys share a prefix have prompts that share a prefix. */
@@ -7,11 +7,11 @@ export interface OrderedLine {
   readonly answer: number;
 }
 
-/** Lines that share this many characters stay together: about 60 prompt tokens are computed only once. */
+/** Number of shared characters from which lines stay together: about 60 prompt tokens are then computed only once. */
 const SHARED_CHARACTERS = 256;
 
 /**
- * Returns a window of lines in the order in which they are handed out:
+ * Returns a window of lines in the order in which the engine gets them:
  *
  * - Lines with a common prefix follow each other: it is computed once and stays in the prefix cache while it
  *   is needed. Lines that share a prefix with `previous`, the last key handed out, come first.

@@ -3,7 +3,7 @@ import { ioError } from "../errors.ts";
 import type { JobInput } from "../input.ts";
 import type { Storage } from "../journal/storage.ts";
 
-/** Like `storage.stat`. Throws BatchError. */
+/** Returns the file's `storage.stat`. Throws BatchError. */
 export async function statOf(storage: Storage, path: string) {
   try {
     return await storage.stat(path);
@@ -15,7 +15,7 @@ export async function statOf(storage: Storage, path: string) {
 interface CheckedInput {
   readonly name: string;
   readonly open: () => Promise<JobInput>;
-  /** Result of `storage.stat` before the check. */
+  /** The file's `version` by `storage.stat` before the check. */
   readonly version: string | undefined;
   readonly check: InputCheck;
   readonly limits: InputLimits;
@@ -23,13 +23,13 @@ interface CheckedInput {
 }
 
 /**
- * Throws BatchError if the file's content is not the checked one. While a job runs, it notices only changes of lines
+ * Throws BatchError if the file's content is not the checked one. A running job itself only notices changes of lines
  * that it has not read yet. The file is read again only if its version differs.
  */
 export async function checkUnchanged(storage: Storage, input: CheckedInput): Promise<void> {
   const { name, open, version, check, limits, signal } = input;
   const found = await statOf(storage, name);
-  // The answers belong to the old content of the file.
+  // The answers belong to the previous content of the file.
   if (found === undefined || found.version === version) return;
   const now = await open();
   try {

@@ -15,7 +15,7 @@ export interface LiveStatus {
   readonly progress: BatchProgress;
   readonly promptRate: number;
   readonly outputRate: number;
-  /** Seconds; null while unknown. */
+  /** Estimated remaining seconds; null while unknown. */
   readonly remaining: number | null;
 }
 
@@ -37,11 +37,11 @@ async function writeStatus(output: string, status: LiveStatus): Promise<void> {
     await writeFile(`${path}.partial`, JSON.stringify(status));
     await rename(`${path}.partial`, path);
   } catch {
-    // The job itself reports a full disk.
+    // A full disk is reported by the job itself.
   }
 }
 
-/** Returns the status, or undefined when the file is missing or is not JSON. */
+/** Returns the status of a job; undefined if its status file is missing or is not JSON. */
 export async function readStatus(output: string): Promise<LiveStatus | undefined> {
   try {
     return JSON.parse(await readFile(statusPath(output), "utf8"));
@@ -80,19 +80,19 @@ export class JobControl {
 
   constructor(private readonly output: string, private readonly onCancel: () => void) {}
 
-  /** Aborts when the job is cancelled; see `cancelSignal` of a batch's options. */
+  /** Signal that aborts when the job is cancelled (`cancelSignal` of a batch's options). */
   get cancelSignal(): AbortSignal {
     return this.#cancelled.signal;
   }
 
-  /** Aborts `cancelSignal` if the job was asked to end, perhaps while an earlier process ran it. */
+  /** Aborts `cancelSignal` if a request to end the job exists, perhaps from before this process. */
   async check(): Promise<void> {
     if (this.#cancelled.signal.aborted || !await isCancelRequested(this.output)) return;
     this.#cancelled.abort(cancelledLine());
     this.onCancel();
   }
 
-  /** Call it for each event of the job. Only from the first progress on, this process holds the journal. */
+  /** Handles an event of the job. This process holds the journal only from the first progress on. */
   event(event: BatchEvent): void {
     if (event.type !== "started" && event.type !== "progress") return;
     this.#progress = event.progress;

@@ -18,15 +18,15 @@ export interface LookAheadInput {
   readonly limits: InputLimits;
   /** Number of lines to answer, from the first. */
   readonly end: number;
-  /** Returns true for a line that already has an answer. */
+  /** Returns whether a line already has an answer. */
   readonly skip: (index: number) => boolean;
-  /** Stores the refused lines of a window. The lines behind them wait for it. */
+  /** Stores the refused lines of a window. Later lines wait for it. */
   readonly refuse: (lines: (RefusedLine & { readonly index: number })[]) => Promise<void>;
 }
 
 /**
- * Hands out the unanswered lines. Reads a bounded window of the file ahead and orders it so that the engine shares most
- * prefixes and fills its steps.
+ * Returns the unanswered lines one by one. It reads a bounded window of the file ahead and orders it, so that lines
+ * share prefixes and fill steps.
  */
 export class LookAhead {
   private readonly lines;
@@ -85,7 +85,7 @@ export class LookAhead {
   private ordered(lines: readonly PendingLine[]): PendingLine[] {
     const last = this.previous && modelOf(this.previous.request);
     const byModel = Map.groupBy(lines, ({ request }) => modelOf(request));
-    const names = [...byModel.keys()].sort((a, b) => Number(b === last) - Number(a === last)); // stable
+    const names = [...byModel.keys()].sort((a, b) => Number(b === last) - Number(a === last)); // the sort is stable
     return names.flatMap((name) => {
       return handOutOrder(byModel.get(name)!, this.previous?.key ?? "", this.ended && name === names.at(-1));
     });

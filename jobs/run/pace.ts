@@ -1,25 +1,26 @@
 export interface PaceOptions {
-  /** Lines in flight at the start. */
+  /** Number of lines in progress at the start. */
   readonly from: number;
-  /** Maximum lines in flight. */
+  /** Maximum number of lines in progress. */
   readonly to: number;
   /** Clock in milliseconds. */
   readonly now?: () => number;
 }
 
 const GROWTH = 1.5;
-/** Keep more lines in flight only if throughput grows by this factor: less is noise, and lines take memory. */
+/** Growth of throughput that justifies more lines in progress: less is noise, and lines take memory. */
 const GAIN = 1.05;
 const SHORTEST_MS = 4000;
-/** After this many measurements at a good level, try a higher one: later lines of a file may differ. */
+/** Number of measurements at a good level after which a higher one is tried: later lines of a file may differ. */
 const TRUSTED = 32;
 
 /**
- * Finds the number of lines in flight with the best throughput: it grows the number while throughput grows. The first
- * `limit` answers at a new level are ignored, because they began at the old one; the next twice as many are measured.
+ * Finds the number of lines in progress with the best throughput: it increases the number while throughput grows. The
+ * first `limit` answers at a new level are ignored, because they began at the old one; the next twice as many are
+ * measured.
  */
 export class Pace {
-  /** Lines that may be in flight now. */
+  /** Number of lines that may be in progress now. */
   limit: number;
   private readonly now: () => number;
   private best = { limit: 0, rate: 0 };
@@ -46,7 +47,7 @@ export class Pace {
     this.release();
   }
 
-  /** Counts an answer; `work` is its size, in any unit. */
+  /** Counts an answer; `work`: its size, in any unit. */
   answered(work: number): void {
     if (this.limit >= this.options.to && this.best.limit === 0) return; // the limit is fixed
     this.answers += 1;

@@ -1,8 +1,8 @@
 const LONGEST_TURN_MS = 8;
 
 /**
- * Yields to the event loop from time to time during long work. A loop whose awaited reads all resolve at once would
- * never yield by itself, and requests to a server in the same process would wait for its end.
+ * Yields to the event loop from time to time during long work. Otherwise a loop whose awaited reads resolve at once
+ * would block requests to a server in the same process.
  */
 export class Pause {
   private since = performance.now();

@@ -29,7 +29,7 @@ import type { Storage } from "../journal/storage.ts";
  * which lines are retried. Lines of the output are copied unchanged: a retry never changes a good answer.
  */
 
-/** Advice after a failed sync during a retry. */
+/** Advice in the error after a failed sync during a retry. */
 export const RETRY_AGAIN =
   "The answers of the job are unchanged. Once the disk works reliably, run the same retry-errors command again";
 
@@ -50,7 +50,7 @@ interface InputLine extends Pick<RawLine, "number" | "bytes"> {
 export class Retry {
   /** The retry's files: run them as a job, with `order`, before `merge`. */
   readonly files: JobFiles;
-  /** true when an earlier retry was stopped in its merge and this one has finished it. */
+  /** Whether an earlier retry was stopped in its merge and this one has finished it. */
   merged = false;
 
   private constructor(
@@ -65,8 +65,8 @@ export class Retry {
   }
 
   /**
-   * Opens the done job of `job.output`, and finishes the merge of an earlier retry if it was stopped there. Throws
-   * BatchError when the job is missing or not done, or when its files were changed.
+   * Opens the finished job of `job.output`, and completes an interrupted merge of an earlier retry. Throws BatchError
+   * if the job is missing or unfinished, or its files were changed.
    */
   static async open(
     storage: Storage,
@@ -81,7 +81,7 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
-        // A failed sync may have lost the end record that was just read. Only a new record is surely durable.
+        // A failed sync may have lost the end record that was just read; only a new record is certainly durable.
         await journal.finish(ended);
         retry.merged = ended.retry?.state === "merging";
         if (retry.merged) await retry.replaceOutputs();
@@ -94,7 +94,7 @@ export class Retry {
     }
   }
 
-  /** The order in which the retry must be run. */
+  /** The order of lines with which the retry must run. */
   get order(): AnswerOrder {
     return this.done.order ?? "input";
   }
@@ -133,7 +133,7 @@ export class Retry {
     return true;
   }
 
-  /** Refuses the new options: starting over would repeat the retry's good answers. */
+  /** Returns the error for new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: Wording): BatchError {
     const what = `A retry of "${this.job.output}" was stopped, which was begun with `;
     const advice = ". Give the same options to finish it; a later retry may have others";
@@ -189,7 +189,7 @@ export class Retry {
     this.journal.close();
   }
 
-  /** Turns a failed sync into an error of this run only. The job has failed only if its journal says so. */
+  /** Runs a step. A failed sync becomes an error of this run only: the job has failed only if its journal says so. */
   private async step<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -203,7 +203,7 @@ export class Retry {
     }
   }
 
-  /** Ends the merge. From here on the new outputs are complete and durable, under their partial or final names. */
+  /** Ends the merge. From here on, the new outputs are complete and durable, under their partial or final names. */
   private async replaceOutputs(): Promise<void> {
     const { storage, job: { output, errors } } = this;
     const { order, retry } = this.done;
@@ -241,7 +241,10 @@ export class Retry {
     }
   }
 
-  /** Throws BatchError if the input is not the job's. Returns its check and the refused line numbers, ascending. */
+  /**
+   * Returns the check of the input, and the refused line numbers in ascending order. Throws BatchError if the input is
+   * not the job's.
+   */
   private async checkJobInput(input: JobInput): Promise<{ check: InputCheck; refused: RefusedLines }> {
     const { job } = this;
     const refused = new RefusedLines();
@@ -282,7 +285,7 @@ export class Retry {
     }
   }
 
-  /** Finds the order of outputs whose journal does not record it. */
+  /** Returns the order of outputs whose journal does not record it. */
   private async findOrder(): Promise<AnswerOrder> {
     const { storage, job } = this;
     const input = await this.openInput(storage, job.input);
@@ -327,7 +330,7 @@ export class Retry {
     }
   }
 
-  /** Yields the old lines, then the retry's, which were completed later. */
+  /** Yields the old lines, then the retry's lines, which were completed later. */
   private async *asTheyCame(refused: RefusedLines): AsyncGenerator<OutputLine> {
     const { job, files } = this;
     for (const path of [job.output, files.output]) {

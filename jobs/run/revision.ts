@@ -1,6 +1,6 @@
 import type { Asked } from "../asked.ts";
 
-/** Options that a retry changes. The revision affects only failed lines: good answers are never asked for again. */
+/** Options that a retry changes. They affect only failed lines: good answers are never requested again. */
 export interface Revision {
   /** The changed options, as in `Asked`. */
   readonly asked: Asked;

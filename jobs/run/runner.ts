@@ -28,7 +28,10 @@ export interface JobFiles {
 export interface BatchOptions extends JobFiles, LineChanges {
   /** Called once, when there are lines to answer. */
   readonly connect: () => Promise<Connected>;
-  /** Lines in flight. With `most`, the number at the start; it grows up to `most` while that speeds up the job. */
+  /**
+   * Number of lines in progress. With `most`, the number at the start; it grows up to `most` while that speeds up the
+   * job.
+   */
   readonly parallel: number;
   readonly most?: number;
   readonly storage?: Storage;
@@ -37,19 +40,19 @@ export interface BatchOptions extends JobFiles, LineChanges {
   readonly limits: InputLimits;
   /** Finds further faults in a line before the job runs. The fault is reported and becomes the line's error. */
   readonly examine?: Examine;
-  /** Refuse the job, before anything runs, when any line is bad. */
+  /** Whether to refuse the whole job before it runs if any line is bad. */
   readonly strict?: boolean;
-  /** Answer only this many lines, from the first. A later run continues with the rest. */
+  /** Number of lines to answer, from the first. A later run continues with the rest. */
   readonly limit?: number;
   /** Order of the lines in the output and error files: as in the input (default), or in order of completion. */
   readonly order?: AnswerOrder;
-  /** How long, in milliseconds, a line waits for an engine that reports that it is busy (429, 503). */
+  /** Milliseconds that a line waits for an engine that reports that it is busy (429, 503). */
   readonly patienceMs?: number;
-  /** Takes no new lines, finishes those in flight, and stops. */
+  /** On abort, the job takes no new lines, finishes the lines in progress, and stops. */
   readonly drainSignal?: AbortSignal;
-  /** Stops at once. */
+  /** On abort, the job stops at once. */
   readonly signal?: AbortSignal;
-  /** Ends the job: lines without an answer get the error that is its reason, an UnansweredLine. */
+  /** On abort, the job ends: lines without an answer get the signal's reason, an UnansweredLine, as error. */
   readonly cancelSignal?: AbortSignal;
   readonly onEvent?: (event: BatchEvent) => void;
 }
@@ -57,15 +60,15 @@ export interface BatchOptions extends JobFiles, LineChanges {
 /** The engine or workers that answer the lines of a job. */
 export interface Connected {
   readonly execute: Execute;
-  /** A job resumes only with the model that it began with. */
+  /** Identity of the model. A job resumes only with the model with which it began. */
   readonly settings: ModelIdentity;
-  /** The instruction set or GPU that computes. A job may resume on another one. */
+  /** The instruction set or GPU that computes. A job may resume on a different one. */
   readonly processor?: string;
 }
 
 export type BatchEvent =
   | { readonly type: "refused"; readonly refusal: LineRefusal }
-  /** The answers so far were computed on `before`, which rounds differently from `now`. */
+  /** Event: the answers so far were computed on `before`, which rounds differently from `now`. */
   | { readonly type: "other_processor"; readonly before: string; readonly now: string }
   /**
    * `progress` includes the answers of earlier runs. `lines` is the input's line count. `cutBytes` is the size of a
@@ -77,15 +80,15 @@ export type BatchEvent =
     readonly lines: number;
     readonly cutBytes: number;
   }
-  /** More lines have a durable answer. */
+  /** Event: further lines have a durable answer. */
   | { readonly type: "progress"; readonly progress: BatchProgress }
-  /** All lines are answered; the outputs are being written. */
+  /** Event: all lines are answered, and the outputs are being written. */
   | { readonly type: "finishing" };
 
 export interface BatchProgress extends Readonly<Counts> {
   /** Lines that will be answered at the end of this run. */
   readonly total: number;
-  /** Bytes of all these lines and of the answered ones, because line sizes differ. */
+  /** Bytes of all lines and of the answered lines, because line sizes differ. */
   readonly totalBytes: number;
   readonly doneBytes: number;
   /** Prompt tokens that this run found in the prefix cache. */
@@ -104,10 +107,10 @@ export interface BatchResult {
 }
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
-/** Maximum lines in flight of a cancelled job. Such a line costs only a journal record. */
+/** Maximum lines in progress in a cancelled job, whose lines only cost a journal record. */
 const CANCELLED_AT_ONCE = 256;
 
-/** Returns the path of a job's journal. A small journal remains when the job is done, to record that. */
+/** Returns the path of a job's journal. A small journal stays after the job, to record that it is done. */
 export function journalPath(output: string): string {
   return `${output}.journal`;
 }
@@ -137,7 +140,7 @@ class Job {
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
-  /** Lines, and their bytes, that will be answered at the end of this run. */
+  /** Number and bytes of the lines that will be answered at the end of this run. */
   private readonly wanted = { total: 0, totalBytes: 0 };
   private cachedTokens = 0;
   private reasoningTokens = 0;
@@ -167,7 +170,7 @@ class Job {
     });
 
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
-    // The journal is created only after the engine is loaded, so a mistyped model name leaves no files.
+    // The journal is created after the engine is loaded, so that a mistyped model name leaves no files.
     const path = journalPath(this.options.output);
     if (await statOf(this.storage, path) === undefined) await this.refuseOverwriting();
     else this.journal = await this.openJournal(path, check);
@@ -195,7 +198,7 @@ class Job {
         : await this.showFirst(journal, input.output, first);
     } catch (error) {
       if (error instanceof BatchError && error.code === "sync_failed") {
-        // On a failing disk this write may fail too. Without it, every answer is still verified by its CRC.
+        // On a failing disk, this write may fail too. Every answer is still verified by its CRC.
         await journal.finish({ state: "failed", reason: error.message }).catch(() => {});
       }
       throw error;

@@ -1,21 +1,18 @@
 import type { JournalRecord } from "../journal/journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 
-/** A line that failed on an engine; it is not yet known whether the line or the engine is at fault. */
+/** A line that failed on an engine, while it is unknown whether the line or the engine is at fault. */
 export interface Suspect {
   readonly line: PendingLine;
   /** The error record that the line gets if the line is at fault. */
   readonly record: JournalRecord;
 }
 
-/** After this many failures without a good answer, the engine is probed. */
+/** Number of failures without a good answer after which the engine is probed. */
 export const MAX_SUSPECTS = 16;
-/** A line becomes an error after this many failures on engines that were shown to work. */
+/** Number of failures on working engines after which a line becomes an error. */
 const MAX_FAILURES = 2;
-/**
- * A line also becomes an error after this many failures while other engines work: a line that fails everywhere must
- * end.
- */
+/** Number of failures on any engine after which a line becomes an error, while other engines work. */
 const MAX_ASKED = 32;
 
 /**
@@ -24,10 +21,10 @@ const MAX_ASKED = 32;
  */
 export class Suspects {
   private readonly byEngine = new Map<string, Suspect[]>();
-  /** Failures per line index: `proven` on working engines, `asked` on any engine. */
+  /** Number of failures by line index: `proven` on working engines, `asked` on any engine. */
   private readonly failures = new Map<number, { proven: number; asked: number }>();
 
-  /** Adds a failure. Returns how many failures the engine has had since its last good answer. */
+  /** Adds a failure. Returns the number of the engine's failures since its last good answer. */
   add(engine: string, suspect: Suspect): number {
     const suspects = this.byEngine.get(engine) ?? [];
     suspects.push(suspect);

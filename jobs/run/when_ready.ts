@@ -16,7 +16,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
 ): (request: Request) => Promise<Answer> {
   const turns = new Turns();
   let inFlight = 0;
-  /** Resolves when the next line is answered. */
+  /** Resolves when the next line has been answered. */
   let good = Promise.withResolvers<true>();
 
   async function ask(request: Request): Promise<Asked> {
@@ -55,7 +55,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
   };
 }
 
-/** Result of one try; `failure` when the engine failed meanwhile. */
+/** Result of one attempt; `failure` if the engine failed meanwhile. */
 type Asked =
   | { readonly answer: Answer; readonly failure?: undefined }
   | { readonly answer?: undefined; readonly failure: Answer };
@@ -97,9 +97,7 @@ class Turns {
   }
 }
 
-/**
- * Returns the answer of a line that crashes the engine, in its API's format: every API's errors have a message there.
- */
+/** Returns the answer for a line that crashes the engine, in its API's error format. */
 function blamed({ status, body }: Answer): Answer {
   const message = "The engine fails each time it answers this request";
   return { status, body: { ...body, error: { ...body.error as object, message } }, final: true };
@@ -107,7 +105,7 @@ function blamed({ status, body }: Answer): Answer {
 
 /** Returns true when `event` happens before the reloaded engine fails again. Rejects with the signal's reason. */
 async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {
-  if (engine.state === "failed") return false; // it has failed for good and will not be reloaded
+  if (engine.state === "failed") return false; // it has failed permanently and will not be reloaded
   const other = Promise.withResolvers<false>();
   const abort = () => other.reject(signal.reason);
   let isReady = engine.state === "ready";

@@ -27,15 +27,15 @@ import {
   hasEnded,
 } from "../types.ts";
 
-/** A failed batch lists at most this many bad lines; further ones are only counted. */
+/** Maximum number of bad lines that a failed batch lists; further ones are only counted. */
 const MAX_PROBLEMS = 1000;
-/** How many model names a batch keeps, and the maximum characters of a name. */
+/** Maximum number of model names that a batch keeps, and maximum characters of a name. */
 const MAX_MODELS = 64;
 const MAX_NAME = 256;
 
 /**
- * Works through the batches of a store. One lane checks input files and ends cancelled batches, so that neither waits
- * for a model. The other lanes answer lines: one batch at a time per set of models, oldest first.
+ * Works through the batches of a store. One lane checks input files and ends cancelled batches, which need no model.
+ * The other lanes answer lines: one batch at a time per set of models, oldest first.
  */
 export class BatchQueue {
   readonly #live = new Map<string, Live>();
@@ -45,7 +45,7 @@ export class BatchQueue {
   readonly #told = new Map<string, string>();
   /** End of each batch's pause, on the `performance.now()` clock in milliseconds. */
   readonly #paused = new Map<string, number>();
-  /** How many batches have ended in this process, by status. */
+  /** Number of batches that have ended in this process, by status. */
   readonly ended: Record<EndedStatus, number> = { completed: 0, failed: 0, expired: 0, cancelled: 0 };
   readonly #drain = new AbortController();
   readonly #lanes: Promise<unknown>;
@@ -83,12 +83,12 @@ export class BatchQueue {
     }
   }
 
-  /** Returns true while another batch with the same models is running; this one has to wait for it. */
+  /** Returns whether another batch with the same models is running, so that this one has to wait. */
   #isAnswered(key: string): boolean {
     return this.#live.values().some((live) => live.isAnswering && live.key === key);
   }
 
-  /** Call when there is new work. */
+  /** Starts the queue's work. Call it when there is new work. */
   wake(): void {
     this.#wake.resolve();
     this.#wake = Promise.withResolvers<void>();
@@ -110,7 +110,7 @@ export class BatchQueue {
     return this.#live.get(id)?.meter.view();
   }
 
-  /** Takes no new lines. Resolves when the lines in flight have ended; the rest resumes at the next start. */
+  /** Takes no new lines. Resolves when the lines in progress have ended; the rest resumes at the next start. */
   async stop(): Promise<void> {
     this.#drain.abort();
     this.wake();
@@ -249,7 +249,7 @@ export class BatchQueue {
       output,
       errors,
       storage,
-      // Ended batches only write journal records, so many lines can be in flight.
+      // Ended batches only write journal records, so many lines can be in progress.
       parallel: this.options.parallel,
       limits: { ...limits, endpoint: batch.endpoint },
       drainSignal: this.#drain.signal,
@@ -283,14 +283,14 @@ export class BatchQueue {
     }).finally(() => counts.flush());
     if (result.state === "stopped") return;
     await this.#finish(batch);
-    // The database now records how the job ended.
+    // The journal is removed, because the database now records how the job ended.
     await folder.remove(journalPath(job.output)).catch(() => {});
   }
 
   /** Throws when a model was unloaded and reloaded from a changed file: its answers do not belong to this batch. */
   async #checkModels({ settings, models }: BatchRecord): Promise<void> {
     if (settings === null || typeof this.options.settings !== "function") return;
-    // The file may be gone while the model is still loaded.
+    // The file may be missing while the model is still loaded.
     const now = await this.#identity(models).catch(() => settings);
     const difference = identityDifference(settings, now);
     if (difference === undefined) return;
@@ -367,7 +367,7 @@ export class BatchQueue {
     this.#change(batch, { status: "failed", failedAt: this.options.now(), problems });
   }
 
-  /** Applies the change to the batch as it is stored now, not as it was when the work began. */
+  /** Applies a change to the batch as stored now, which may differ from when the work began. */
   #change(batch: BatchRecord, change: Partial<BatchRecord>, files: readonly FileRecord[] = []): void {
     const { store } = this.options;
     const stored = store.batch(batch.owner, batch.id);

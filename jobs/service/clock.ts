@@ -1,6 +1,6 @@
-/** Differences below this number of seconds are drift and small corrections of the clock. */
+/** Minimum seconds of a jump of the clock; smaller differences are drift and corrections. */
 const MIN_JUMP_SECONDS = 60;
-/** If the clock shows an earlier date than this, it was never set, because this program is newer. */
+/** Date before which the clock was never set, because this program is newer. */
 const SET_MS = Date.UTC(2025);
 
 /** Returns false for a time in Unix milliseconds that was read from a clock that was not set. */
@@ -17,7 +17,7 @@ export function steadyClock(): () => number {
   return () => began + performance.now();
 }
 
-/** Returns the seconds to add to the times of a record; `created` is its time of creation by the old clock. */
+/** Returns the seconds to add to the times of a record, which was created at `createdAt` by the old clock. */
 export type Shift = (createdAt: number) => number;
 
 /**
@@ -47,7 +47,7 @@ export class ClockWatch {
     const expected = steady + this.#ahead;
     const seconds = Math.round(now - expected);
     if (Math.abs(seconds) >= MIN_JUMP_SECONDS) {
-      // If the old clock had not reached the record's time, the record was made before that clock was wrong.
+      // If the old clock had not reached the record's time, the record was created before that clock was wrong.
       apply((createdAt) => (seconds > 0 ? createdAt <= expected : createdAt > now) ? seconds : 0);
     }
     this.#ahead = now - steady;

@@ -7,7 +7,7 @@ import type { BatchCounts, BatchProblem, BatchRecord } from "../types.ts";
 
 /** A batch that the queue is working on. */
 export interface Live {
-  /** Key of the models that answer this batch; see `keyOf`. */
+  /** Key of the models that answer this batch (`keyOf`). */
   readonly key: string;
   isAnswering: boolean;
   readonly abort: AbortController;
@@ -18,7 +18,7 @@ export interface Live {
   readonly reasoningTokens: number;
 }
 
-/** Returns a key that is equal for batches of the same models. These batches run one at a time. */
+/** Returns the key of a batch's models. Batches with equal keys run one at a time. */
 export function keyOf({ models = [] }: BatchRecord): string {
   return JSON.stringify(models);
 }
@@ -27,7 +27,7 @@ export function newId(prefix: string): string {
   return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
-/** Codes of lines without an answer, by the reason. */
+/** Codes of lines without an answer, by reason. */
 export const UNANSWERED = { cancel: "batch_cancelled", expire: "batch_expired" } as const;
 
 export function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
@@ -35,7 +35,7 @@ export function unanswered(ending: NonNullable<BatchRecord["ending"]>): Unanswer
   return new UnansweredLine(UNANSWERED[ending], `The batch ${what} before this line was answered`);
 }
 
-/** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */
+/** Returns an error's message without a BatchError's advice, which is meant for a command. */
 export function reasonOf(error: unknown): { what: string; cause?: unknown } {
   if (error instanceof BatchError) return error;
   return { what: error instanceof Error ? error.message : String(error), cause: error };
@@ -58,10 +58,7 @@ export function countsOf(progress: BatchProgress, { cachedTokens, reasoningToken
   };
 }
 
-/**
- * Writes only the latest counts per turn of the event loop, because a cancelled batch may end a thousand lines in one
- * turn.
- */
+/** Writes counts once per turn of the event loop, because a cancelled batch may end a thousand lines in one turn. */
 export class CountWriter {
   #counts: BatchCounts | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -74,8 +71,7 @@ export class CountWriter {
       try {
         this.flush();
       } catch {
-        // The next call of `flush` tries again. The code that runs the batch makes the last call, and that call
-        // throws.
+        // The next `flush` tries again. The code that runs the batch makes the last call, which throws.
       }
     });
   }
@@ -90,7 +86,7 @@ export class CountWriter {
   }
 }
 
-/** Replaces file paths in a message: clients must not see them. */
+/** Returns a message with its file paths replaced, because clients must not see them. */
 export function publicWords(folder: DataFolder, { inputFileId }: BatchRecord, message: string): string {
   return message.replaceAll(folder.at(`files/${inputFileId}`), inputFileId).replaceAll(folder.at(""), "");
 }

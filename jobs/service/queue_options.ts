@@ -8,15 +8,15 @@ import type { BatchStore } from "./store.ts";
 export interface QueueOptions {
   readonly store: BatchStore;
   readonly folder: DataFolder;
-  /** Storage that holds the folder. */
+  /** File operations for the folder. */
   readonly storage: Storage;
   readonly execute: Execute;
   /**
-   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
-   * models that it began with.
+   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with an
+   * equal identity.
    */
   readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
-  /** How many batches for different models may run in parallel; default 1. */
+  /** Number of batches for different models that may run in parallel; default 1. */
   readonly lanes?: number;
   /**
    * Returns the name of the processor that computes. A batch may resume on another processor; the queue reports such
@@ -25,15 +25,12 @@ export interface QueueOptions {
   readonly processor?: () => string;
   /** Resolves when batches may start; by default they start at once. */
   readonly ready?: Promise<unknown>;
-  /** Lines in flight. */
+  /** Number of lines in progress. */
   readonly parallel: number;
   readonly limits: InputLimits;
-  /**
-   * How long, in milliseconds, a batch pauses after a temporary failure, such as a full disk or no free file
-   * descriptors.
-   */
+  /** Milliseconds that a batch pauses after a temporary failure, such as a full disk or no free file descriptors. */
   readonly pauseMs: number;
-  /** Unix seconds. */
+  /** Clock in Unix seconds. */
   readonly now: () => number;
   /** Called with errors that an operator should know about. */
   readonly report: (error: unknown) => void;

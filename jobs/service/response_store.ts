@@ -5,15 +5,15 @@ import { reasonOf } from "./live_batch.ts";
 import { Pause } from "../run/pause.ts";
 
 const MB = 2 ** 20;
-/** Default bounds of a store. */
+/** Default maximum bytes of a response store. */
 export const RESPONSE_BYTES = { disk: 512 * MB, memory: 64 * MB } as const;
 const MAX_AGE_MS = 30 * 24 * 3600 * 1000;
-/** Files take whole blocks of the disk. */
+/** Bytes of a disk block; files occupy whole blocks. */
 const BLOCK_BYTES = 4096;
 
 /** A response, and the input items that it answers. */
 export interface StoredResponse {
-  /** The response that it continues. */
+  /** Id of the response that this one continues. */
   readonly previous: string | null;
   /** The response without its output. */
   readonly head: Readonly<Record<string, unknown>>;
@@ -26,7 +26,7 @@ export interface StoredItem {
   readonly type?: string;
 }
 
-/** The responses of one owner; other owners cannot find them. */
+/** The stored responses of one owner, which other owners cannot find. */
 export interface OwnedResponses {
   /** Stores a response. Returns false, after a report to the operator, if it cannot be stored. */
   save(id: string, response: StoredResponse): Promise<boolean>;
@@ -41,7 +41,7 @@ export interface ResponseStoreOptions {
   readonly maxBytes?: number;
   /** Receives the reason why responses cannot be stored. */
   readonly report?: (error: unknown) => void;
-  /** Unix milliseconds; by default of a clock that nobody can set. */
+  /** Clock in Unix milliseconds; by default one that cannot be set. */
   readonly now?: () => number;
 }
 
@@ -59,7 +59,7 @@ function timeOf(id: string): number {
 interface Stock {
   /** Bytes of each response by id, oldest first. */
   readonly sizes: Map<string, number>;
-  /** Bytes that the owner's responses occupy. */
+  /** Number of bytes that the owner's responses occupy. */
   taken: number;
 }
 
@@ -75,7 +75,7 @@ export class ResponseStore {
   readonly #now: () => number;
   readonly #openedAt: number;
   #stored = 0;
-  /** Whether the last response could not be stored. The operator has got a message about it. */
+  /** Whether the last response could not be stored and the operator was told. */
   #isFailing = false;
 
   private constructor(
@@ -114,7 +114,7 @@ export class ResponseStore {
     };
   }
 
-  /** Removes responses that are too old, and others while there are too many bytes. */
+  /** Removes responses that are too old, and the oldest ones while there are too many bytes. */
   async dropOld(): Promise<void> {
     for (const [owner, { sizes }] of this.#stocks) {
       for (const id of sizes.keys()) {
@@ -139,7 +139,8 @@ export class ResponseStore {
   }
 
   /**
-   * If a response was stored before the clock was set, its age is unknown and counts from the start of this process.
+   * Returns whether a response is too old. If it was stored before the clock was set, its age counts from the start of
+   * this process.
    */
   #isOld(id: string): boolean {
     const storedAt = isSet(timeOf(id)) ? timeOf(id) : this.#openedAt;
@@ -200,7 +201,7 @@ export class ResponseStore {
 /** The first line of a file. The other lines are items. */
 interface Head extends Pick<StoredResponse, "previous" | "head"> {
   readonly owner: string;
-  /** Number of input items; output items follow them. */
+  /** Number of input items; the output items follow them. */
   readonly inputs: number;
 }
 
@@ -217,7 +218,7 @@ async function encode(owner: string, { previous, head, input, output }: StoredRe
   return concat(parts);
 }
 
-/** Returns undefined for another owner's response. */
+/** Returns the response in a file; undefined for another owner's response. */
 async function decode(owner: string, bytes: Uint8Array): Promise<StoredResponse | undefined> {
   const values: unknown[] = [];
   const pause = new Pause();
@@ -239,16 +240,16 @@ interface StoredFile {
   readonly bytes: number;
 }
 
-/** The names of files contain owner and size, so one listing of the folder is enough to know all of them. */
+/** Returns a file's name, which contains owner and size, so that one listing of the folder shows all. */
 function fileName({ owner, id, bytes }: StoredFile): string {
   return `${id}.${owner}.${bytes}`;
 }
 
 const FILE = /^(resp_[0-9a-f]{32})\.([0-9a-f]*)\.(\d{1,12})$/;
 
-/** A place that keeps the bytes of stored responses. */
+/** A storage for the bytes of stored responses: a folder or memory. */
 interface Shelf {
-  /** Returns how many bytes content of this size occupies. */
+  /** Returns the number of bytes that content of this size occupies. */
   taken(bytes: number): number;
   write(name: string, bytes: Uint8Array): Promise<void>;
   read(name: string): Promise<Uint8Array>;
@@ -285,7 +286,7 @@ async function openFolder(path: string) {
   for await (const { name } of Deno.readDir(path)) {
     const [, id, owner, bytes] = FILE.exec(name) ?? [];
     if (id !== undefined) files.push({ owner, id, bytes: Number(bytes) });
-    else if (name.endsWith(PARTIAL)) await shelf.remove(name); // of a process that was killed
+    else if (name.endsWith(PARTIAL)) await shelf.remove(name); // left by a killed process
   }
   return { shelf, files: files.sort((one, other) => one.id < other.id ? -1 : 1) };
 }
@@ -299,7 +300,10 @@ class Folder implements Shelf {
     return Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
   }
 
-  /** The file gets its name when it is complete, so a killed process leaves no incomplete file with this name. */
+  /**
+   * Writes a file under a partial name and renames it when complete, so that a killed process leaves no incomplete
+   * file.
+   */
   async write(name: string, bytes: Uint8Array): Promise<void> {
     const path = join(this.path, name);
     try {

@@ -24,7 +24,7 @@ import {
 } from "../types.ts";
 
 export interface ServiceOptions {
-  /** The data folder; created if missing. */
+  /** Path of the data folder, which is created if missing. */
   readonly path: string;
   /** The data folder, if the caller has already locked it. The service closes it. */
   readonly folder?: DataFolder;
@@ -33,7 +33,7 @@ export interface ServiceOptions {
   readonly processor?: QueueOptions["processor"];
   readonly ready?: QueueOptions["ready"];
   readonly lanes?: QueueOptions["lanes"];
-  /** Lines in flight. */
+  /** Number of lines in progress. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
   /** Maximum bytes of all files when another is uploaded; unlimited by default. Batch outputs are always kept. */
@@ -42,20 +42,20 @@ export interface ServiceOptions {
   readonly responseBytes?: number;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
-  /** Storage that batches read and write the folder with; by default the file system. */
+  /** File operations for batches in the folder; by default those of the file system. */
   readonly storage?: Storage;
   /** Milliseconds between checks for expired files and batches. */
   readonly sweepMs?: number;
-  /** Unix seconds. */
+  /** Clock in Unix seconds. */
   readonly now?: () => number;
-  /** Returns Unix seconds of a steady clock, which nobody can set; by default `now`, if that is given. */
+  /** Clock in Unix seconds that cannot be set; by default `now`, if given. */
   readonly steady?: () => number;
 }
 
 export interface ServiceFigures {
   /** Bytes of all files of all owners. */
   readonly fileBytes: number;
-  /** Infinity without a limit. */
+  /** Maximum bytes of all files; Infinity without a limit. */
   readonly fileLimitBytes: number;
   /** Batches that have not ended. */
   readonly unfinished: number;
@@ -123,7 +123,7 @@ export class BatchService {
     }
   }
 
-  /** Takes no new lines. Resolves when the lines in flight are done and everything is closed. */
+  /** Takes no new lines. Resolves when the lines in progress are done and everything is closed. */
   async close(): Promise<void> {
     clearInterval(this.#sweeper);
     this.#closing.abort();
@@ -197,7 +197,7 @@ export class BatchService {
     await this.#remove(file);
   }
 
-  /** `prefix`: beginning of the id. `total`: the number of lines, if known. */
+  /** Creates a batch. `prefix`: beginning of its id. `total`: the number of lines, if known. */
   createBatch(owner: string, spec: BatchSpec, { prefix = "batch_", total = 0 } = {}): BatchRecord {
     const input = this.#store.file(owner, spec.inputFileId);
     if (input.purpose !== "batch") {
@@ -314,7 +314,7 @@ export class BatchService {
     };
   }
 
-  /** Figures for monitoring. */
+  /** Returns figures for monitoring. */
   figures(): ServiceFigures {
     return {
       fileBytes: this.#store.storedBytes(),
@@ -327,7 +327,7 @@ export class BatchService {
   async #sweep(): Promise<void> {
     this.#clock.follow((shift) => this.#store.shiftTimes(shift));
     const now = this.now();
-    this.#queue.wake(); // a model that a batch waits for may be available now
+    this.#queue.wake(); // a model for which a batch waits may be available now
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
       this.#store.change(batch, { ending: "expire" });
@@ -340,8 +340,8 @@ export class BatchService {
   }
 
   /**
-   * Removes the record first: if a crash leaves the file on disk, the next start removes it. On a disk too full even to
-   * delete the record, the file goes first and makes room.
+   * Removes a file and its record. The record goes first: after a crash, the next start removes the file. On a disk too
+   * full even to delete the record, the file goes first and makes room.
    */
   async #remove(file: FileRecord): Promise<void> {
     try {

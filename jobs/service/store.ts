@@ -12,7 +12,7 @@ import {
 } from "../types.ts";
 
 const SCHEMA_VERSION = 1;
-/** Added to databases of earlier versions. Earlier versions can still use the database afterwards. */
+/** SQL of the column that is added to databases of earlier versions, which can still use the database afterwards. */
 const REASONING_COLUMN = "reasoning_tokens INTEGER NOT NULL DEFAULT 0";
 const SCHEMA = `
 CREATE TABLE files (
@@ -37,7 +37,7 @@ const TIMES = ["createdAt", "expiresAt", "inProgressAt", "finalizingAt", "cancel
 
 type Row = Record<string, unknown>;
 
-/** Which page of batches to list, and the beginning of their ids. */
+/** The page of batches to list, and the prefix of their ids. */
 export type BatchPage = Page & { readonly prefix?: string };
 
 /**
@@ -60,7 +60,7 @@ export class BatchStore {
       throw new WordedError([`Cannot use "${path}": ${problem}; give another `, { data: undefined }]);
     }
     this.#addMissingColumn();
-    // Syncing counts with every group of answers, besides the journal's own sync, would halve a fast disk's throughput.
+    // Syncing counts with every group of answers, in addition to the journal, would halve a fast disk's throughput.
     this.#counts = open(path, "NORMAL");
   }
 
@@ -272,14 +272,14 @@ function orFull(change: () => unknown): void {
   try {
     change();
   } catch (cause) {
-    // Not every error has SQLite's code.
+    // Some errors lack SQLite's code.
     if (!(cause instanceof Error && cause.message.includes(SQLITE_FULL))) throw cause;
     throw new ServiceError("storage_full", "There is no room on the server's disk", { cause });
   }
 }
 
 function open(path: string, synchronous: "FULL" | "NORMAL"): DatabaseSync {
-  // Loaded only when needed: Node 22 prints a warning about it, and a server without stored batches needs no
+  // node:sqlite is loaded only when needed: Node 22 prints a warning about it, and a server without batches needs no
   // database.
   const sqlite = process.getBuiltinModule("node:sqlite");
   const db = new sqlite.DatabaseSync(path);
