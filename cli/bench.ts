@@ -17,7 +17,7 @@ import { jsonLine } from "./shared/escape.ts";
 const DEFAULT_SEQUENCES = [1, 4, 16];
 /** Default length of constrained answers, in tokens. */
 const DEFAULT_ANSWER = 128;
-/** Number of answers that are timed with drafts, and again without. */
+/** Number of answers that are timed with drafts, and without. */
 const SPECULATION_ROUNDS = 5;
 
 const OPTIONS = {
@@ -108,13 +108,13 @@ Example:
   deno task bench --model qwen3-0.6b-q8_0.gguf --pp 128 --tg 32 --npl 1,16
 `;
 
-/** `bench …` of the command line. Returns the exit code. */
+/** Runs `bench …` of the command line. Returns the exit code. */
 export async function benchCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;
   const terminal = Deno.stderr.isTerminal();
   const { values } = given;
-  // The draft comparison passes these two options itself.
+  // The draft comparison sets the options for drafts itself.
   const { speculate, draft, ...load } = loadOptions(values);
   const options = {
     ...load,

@@ -27,7 +27,7 @@ Exit code: 0 done, 1 failed, 2 wrong usage.
 
 const VERBS = { list: reportCache, wipe: wipeCache };
 
-/** `cache …` of the command line. Returns the exit code. */
+/** Runs `cache …` of the command line. Returns the exit code. */
 export async function cacheCommand([verb, ...args]: readonly string[]): Promise<number> {
   if (verb === undefined || verb === "--help" || verb === "-h") {
     out(HELP);

@@ -22,7 +22,7 @@ debug also reports each request served); --library DIR is the folder of the nati
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `;
 
-/** Printed when compy is called without words. */
+/** Text that is printed when compy is called without words. */
 const WELCOME = `compy runs GGUF language models on this machine.
 
   deno task chat                      talk with the small model that comes with it
@@ -92,9 +92,7 @@ function asksHelp(args: readonly string[]): boolean {
   return (end < 0 ? args : args.slice(0, end)).some((word) => word === "--help" || word === "-h");
 }
 
-/**
- * Returns the facts that a problem report should begin with. Looking for the kernels needs read permission.
- */
+/** Returns the facts for the beginning of a problem report. Looking for the kernels needs read permission. */
 function version(): string {
   const { os, arch } = Deno.build;
   const { state } = Deno.permissions.querySync({ name: "read" });
@@ -106,7 +104,7 @@ function version(): string {
 /** Applies the options that all commands share, and returns the remaining words. */
 function withoutCommon(words: readonly string[]): string[] {
   const [library, rest] = taken("library", "a folder: --library DIR", words);
-  // Both this process and its children look up the library by this variable.
+  // This process and its children read the library's path from this variable.
   if (library !== undefined) Deno.env.set("COMPY_LIBRARY", library);
   const [level, others] = taken("log-level", `one of ${LOG_LEVELS.join(", ")}`, rest);
   const known = LOG_LEVELS.find((name) => name === level);
@@ -135,7 +133,7 @@ function taken(
   return [value, words.filter((_, i) => i < at || i > at + (inside ? 0 : 1))];
 }
 
-/** Prints an error's message. Errors that only a bug throws keep their stack, so that users can report them. */
+/** Prints an error's message. Unexpected errors keep their stack, so that users can report them. */
 function report(error: unknown): void {
   const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
     error instanceof RangeError;

@@ -1,6 +1,6 @@
 import type { Commands } from "./completions.ts";
 
-/** Each command is loaded when it is called, so that `generate` does not load the server. */
+/** All commands. Each is loaded when it is called, so that `generate` does not load the server. */
 export const COMMANDS: Commands = {
   serve: {
     summary: "serve the OpenAI API with one model or several",

@@ -26,7 +26,7 @@ interface Command {
   readonly hasVerbs?: boolean;
 }
 
-/** All commands by name. */
+/** A word that may come next on the command line, with its description. */
 export type Commands = Readonly<Record<string, Command>>;
 
 /** A word that may come next, with its description. */
@@ -43,7 +43,7 @@ interface Completed extends Word {
 
 const SHELLS: Readonly<Record<string, (commands: readonly Completed[]) => string>> = { bash, zsh, fish };
 
-/** `completions …` of the command line, for `commands`. Returns the exit code. */
+/** Runs `completions …` of the command line, for `commands`. Returns the exit code. */
 export async function completionsCommand(args: readonly string[], commands: Commands): Promise<number> {
   if (args.some((arg) => arg === "--help" || arg === "-h")) {
     out(HELP);
@@ -90,7 +90,7 @@ export function optionsOf(help: string): Word[] {
   return [...new Map([...found, ...common].map((entry) => [entry.word, entry])).values()];
 }
 
-/** Returns the verbs or words that a help lists, if its usage line asks for one. */
+/** Returns the verbs or words that a help lists, if its usage line requires one. */
 export function verbsOf(help: string): Word[] {
   if (!/^Usage: deno task \S+ (?:VERB|SHELL)/m.test(help)) return [];
   return [...help.matchAll(/^ {2}([a-z][a-z-]*) {2,}(.+)$/gm)].map(([, word, summary]) => ({
@@ -126,7 +126,7 @@ complete -o default -F _compy compy
 `;
 }
 
-/** zsh can load bash completions. */
+/** Returns the script for zsh, which can load bash completions. */
 function zsh(commands: readonly Completed[]): string {
   return `autoload -Uz compinit bashcompinit && compinit && bashcompinit\n${bash(commands)}`;
 }

@@ -50,7 +50,7 @@ Example:
   deno task generate --model qwen3.5-0.8b-mxfp4.gguf --chat 'Hello'
 `;
 
-/** `convert …` of the command line. Returns the exit code. */
+/** Runs `convert …` of the command line. Returns the exit code. */
 export async function convertCommand(args: readonly string[]): Promise<number> {
   const folder = args[0]?.startsWith("-") ? undefined : args[0];
   const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);

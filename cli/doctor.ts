@@ -33,7 +33,7 @@ Examples:
 const NAME_COLUMNS = 17;
 const INDENT = `\n${" ".repeat(6 + NAME_COLUMNS)}`;
 
-/** `doctor …` of the command line. Returns the exit code. */
+/** Runs `doctor …` of the command line. Returns the exit code. */
 export async function doctorCommand(args: readonly string[]): Promise<number> {
   const flags = settingsFlags(SERVE_SETTINGS, args, CONFIG_FLAGS);
   if (flags.help) {
@@ -56,7 +56,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
   const { apiKey, apiKeys } = values;
   const named = model.length > 0 || models !== undefined;
   return {
-    // Without a named model, the demo model and all pulled models are checked.
+    // If no model is named, the demo model and all pulled models are checked.
     models: named
       ? model.map((name) => pulledModel(name) ?? name)
       : [fromFileUrl(shipped("models/demo.gguf"))],

@@ -158,7 +158,7 @@ interface Step {
 }
 type Finish = TokenEvent & { type: "finish" };
 
-/** `generate …` of the command line. Returns the exit code. */
+/** Runs `generate …` of the command line. Returns the exit code. */
 export async function generateCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP, { text: TEXT });
   if (given === undefined) return 0;
@@ -194,7 +194,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   });
 }
 
-/** Returns whether the model answers a message, in contrast to continuing a text or tokens. */
+/** Returns whether the words are a message to answer, and not a text or tokens to continue. */
 function isMessage({ values: { prompt, tokens } }: GivenWords): boolean {
   return prompt === undefined && tokens === undefined;
 }
@@ -312,7 +312,7 @@ interface Showing {
   readonly thinking: boolean;
   /** Whether a terminal receives control characters as they are. */
   readonly raw: boolean;
-  /** Whether the answer is constrained: a truncated one is then invalid. */
+  /** Whether the answer is constrained, so that a truncated one is invalid. */
   readonly hasForm: boolean;
 }
 
@@ -344,9 +344,7 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, showing:
   return 1;
 }
 
-/**
- * Formats a step as `-0.12 " the"   -0.12 " the"  -2.70 " a"`: the chosen token, then the most probable ones.
- */
+/** Returns a step as `-0.12 " the"   -0.12 " the"  -2.70 " a"`: the chosen token, then the most probable ones. */
 function stepLine({ token, logprob, top }: Step, tokenizer: LoadedEngine["engine"]["tokenizer"]): string {
   const show = (id: number, value = NaN) =>
     `${value.toFixed(4)} ${JSON.stringify(tokenizer.decode([id], { special: true, continuation: true }))}`;
@@ -370,7 +368,7 @@ function report(
     timings: {
       load_ms: loadMs,
       prefill_tps: rate(usage.promptTokens - usage.cachedTokens, timings.prefillMs),
-      // The prefill produces the first token.
+      // The first token comes from the prefill, so it is not counted.
       decode_tps: rate(steps.length - 1, timings.decodeMs),
     },
   };

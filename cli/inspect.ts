@@ -38,10 +38,10 @@ fills.
 Exit code: 0 described, even if compy cannot run the model; 1 broken or missing file; 2 wrong usage.
 `;
 
-/** Maximum characters of a value in the text output. */
+/** Maximum characters of a value in the report. */
 const MAX_SHOWN = 200;
 
-/** `inspect …` of the command line. Returns the exit code. */
+/** Runs `inspect …` of the command line. Returns the exit code. */
 export async function inspectCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;
@@ -81,12 +81,12 @@ function asJson({ path, files, fileBytes, version, metadata, formats, plan }: Mo
   };
 }
 
-/** Converts typed arrays to plain arrays for JSON. */
+/** Returns a value for JSON, with plain arrays instead of typed arrays. */
 function plain(value: unknown): unknown {
   return ArrayBuffer.isView(value) ? Array.from(value as unknown as ArrayLike<number>) : value;
 }
 
-/** Not all JSON readers understand integers beyond 2^53. */
+/** Returns a bigint as text for JSON: some readers do not support integers beyond 2^53. */
 function replaceBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
 }
@@ -145,7 +145,7 @@ function show(value: unknown): string {
   return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text;
 }
 
-/** Rounds a 32-bit float to the few digits that it holds. */
+/** Returns a 32-bit float rounded to its significant digits. */
 function shortest(value: number): number {
   const short = Number(value.toPrecision(7));
   return Math.fround(short) === value ? short : value;

@@ -12,7 +12,7 @@ import { jsonLine } from "./shared/escape.ts";
 import { err, onInterrupt, out, ProgressLine } from "./shared/terminal.ts";
 
 const DEFAULT_CHUNK = 512;
-/** A chunk of fewer tokens has none to score. */
+/** Minimum tokens of a chunk; a shorter one has no token to score. */
 const MIN_CHUNK = 4;
 
 const OPTIONS = {
@@ -61,7 +61,7 @@ Examples:
   deno task perplexity --model qwen3-0.6b-q4_k.gguf --file wiki.test.raw --against qwen3-0.6b-f16.gguf
 `;
 
-/** `perplexity …` of the command line. Returns the exit code. */
+/** Runs `perplexity …` of the command line. Returns the exit code. */
 export async function perplexityCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;

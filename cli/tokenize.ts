@@ -32,7 +32,7 @@ Examples:
   cat prompt.txt | deno task -q tokenize --file - | wc -l
 `;
 
-/** `tokenize …` of the command line. Returns the exit code. */
+/** Runs `tokenize …` of the command line. Returns the exit code. */
 export async function tokenizeCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;

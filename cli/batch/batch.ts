@@ -51,17 +51,14 @@ Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
 `;
 
-/**
- * Runs `batch …` as a task and returns the exit code. Without NATS it first gives up the network permission,
- * which only NATS needs.
- */
+/** Runs `batch …` as a task. Returns the exit code. Without NATS it first gives up the network permission. */
 export async function batchTask(args: readonly string[]): Promise<number> {
   const usesNats = args[0] === "worker" || args.some((arg) => /^--nats(=|$)/.test(arg));
   if (!usesNats) await Deno.permissions.revoke({ name: "net" });
   return await batchCommand(args);
 }
 
-/** `batch …` of the command line. Returns the exit code. */
+/** Runs `batch …` of the command line. Returns the exit code. */
 export async function batchCommand(
   [name, ...args]: readonly string[],
   world: BatchWorld = realWorld,

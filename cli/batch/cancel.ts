@@ -28,7 +28,7 @@ Example:
   deno task batch cancel questions.jsonl --out answers.jsonl
 `;
 
-/** `batch cancel …`. Returns the exit code. */
+/** Runs `batch cancel …`. Returns the exit code. */
 export async function cancelCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const { host } = world;
   const table = { ...OPTIONS, ...TABLE_SETTINGS };

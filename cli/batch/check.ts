@@ -52,7 +52,7 @@ Example:
   deno task batch check questions.jsonl --endpoint /v1/chat/completions
 `;
 
-/** `batch check …`. Returns the exit code. */
+/** Runs `batch check …`. Returns the exit code. */
 export async function checkCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const { host } = world;
   const table = { ...OPTIONS, ...TABLE_SETTINGS };

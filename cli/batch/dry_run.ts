@@ -30,7 +30,7 @@ export async function dryRun(
   const stop = AbortSignal.any([signal, drainSignal]);
   let opened: OpenedEngine | undefined;
   try {
-    // The answers are thrown away, so their prompts are not stored on the disk.
+    // The answers are discarded, so their prompts are not stored on the disk.
     opened = await world.openEngine({ ...options, promptCache: undefined });
     stop.throwIfAborted();
     const { engine } = opened;

@@ -15,17 +15,17 @@ import { type BatchWorld, type CommandHost, type EngineOptions } from "./world.t
 import { UsageError } from "../shared/flags.ts";
 import { inFlags } from "../shared/words.ts";
 
-/** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
+/** Milliseconds within which two interrupts count as one Ctrl-C, which may also arrive through the task runner. */
 const SAME_INTERRUPT_MS = 300;
 
-/** A job as a command runs it. */
+/** A job as a command runs it, with the command's options. */
 export interface CommandJob extends Omit<JobOptions, "connect" | "limits"> {
   readonly engine: EngineOptions;
-  /** The NATS server of the workers that answer the lines. Without it, an engine in this process answers them. */
+  /** The NATS server of the workers that answer the lines; by default an engine in this process answers them. */
   readonly nats?: NatsTarget;
-  /** Refuse lines with parameters that an endpoint does not support. */
+  /** Whether to refuse lines with parameters that their endpoint does not support. */
   readonly strictParameters?: boolean;
-  /** Which lines are valid; by default those that a server's batch accepts. */
+  /** Limits of valid lines; by default those of a server's batch. */
   readonly limits?: InputLimits;
   readonly json: boolean;
 }
@@ -52,7 +52,7 @@ export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise
     const result = await runJob({
       ...options,
       limits,
-      // With workers, --parallel counts the lines in flight on all of them together.
+      // With workers, --parallel counts the lines in progress on all of them together.
       ...(nats === undefined ? { sequences: engine.parallel } : { lines: engine.parallel }),
       drainSignal,
       signal,
@@ -92,7 +92,7 @@ export function listenForInterrupts(host: CommandHost, onDrain: () => void) {
       onDrain();
     } else if (host.now() - drainedAt > SAME_INTERRUPT_MS) {
       now.abort();
-      // A third one ends the process, because the handlers are gone.
+      // After this, a further Ctrl-C ends the process, because the handlers are gone.
       release();
     }
   });

@@ -19,7 +19,7 @@ export const CREDENTIALS_HELP =
   `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in NATS_USER and
 NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST uses TLS.`;
 
-/** Returns the NATS server that the options name; without `--nats` that of `fallback`, if any. */
+/** Returns the NATS server in the options; without `--nats`, that of `fallback`, if any. */
 export function natsOption(
   { nats, natsCreds: creds }: Values<typeof NATS_SETTINGS>,
   fallback?: string,
@@ -37,8 +37,7 @@ export function natsOption(
 }
 
 /**
- * Returns the backend that all workers of a run use. Throws for "auto", which may choose another backend on
- * each machine.
+ * Returns the backend that all workers of a run use. Throws for "auto", which may choose differently on each machine.
  */
 export function workersBackend(backend: EngineOptions["backend"]): AnsweringModel["backend"] {
   if (backend !== "auto") return backend;

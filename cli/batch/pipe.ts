@@ -14,7 +14,7 @@ export const JOB = text("NAME", {
     "be - (answers go to NAME.out.jsonl, and to standard output when all lines are done)",
 });
 
-/** The options that name a job's files. */
+/** Command options that name a job's files. */
 interface GivenFiles extends Pick<Flags, "json" | "operand"> {
   readonly values: Partial<Values<Pick<typeof TABLE_SETTINGS, "inFormat" | "outFormat">>> & {
     readonly out?: string;
@@ -31,8 +31,8 @@ export interface NamedFiles {
 }
 
 /**
- * Returns the files that a command names. A resumed job reads its input again, and a pipe cannot be read again. So
- * piped input is stored in a file with the job's name. Throws if that file already holds other input.
+ * Returns the files that a command names. A resumed job reads its input again, so piped input is stored in a file with
+ * the job's name. Throws if that file already holds other input.
  */
 export async function namedFiles(
   { values, json, operand }: GivenFiles,
@@ -94,7 +94,7 @@ async function keep(path: string, bytes: ReadableStream<Uint8Array>): Promise<vo
   }
   await Deno.remove(partial);
   if (before === undefined) throw new Error("Standard input has no lines");
-  // The pipe is empty if the user only wants to resume the job.
+  // The pipe is empty if the user only resumes the job.
   if (size === 0 || size === before.size && hash.digest("hex") === await digestOf(path)) return;
   throw new Error(
     `"${path}" has the lines of an earlier run of this job, and standard input has different lines: give another --job, or remove the ` +

@@ -8,16 +8,13 @@ import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-/** Endpoints whose prompts can be prefilled. */
+/** Limits for lines whose prompts can be prefilled. */
 export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
-/** The job setting that records where prefilled prompts are stored. */
+/** Name of the job setting that records where prefilled prompts are stored. */
 const KEPT_IN = "prompts kept in";
-/**
- * Time for which a stopped job's prompts stay in the folder, so that the job can resume. Other prompts do not
- * displace them.
- */
+/** Milliseconds for which a stopped job's prompts stay in the folder, so that the job can resume. */
 const KEEP_MS = 24 * 3600_000;
-/** Fields that ask for generated tokens or for more than one answer. */
+/** Fields that request generated tokens or several answers. */
 const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
 
 const OPTIONS = {
@@ -53,7 +50,7 @@ Example:
   deno task serve --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
 `;
 
-/** `batch prefill …`. Returns the exit code. */
+/** Runs `batch prefill …`. Returns the exit code. */
 export async function prefillCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const given = readWords(OPTIONS, args, HELP, { operands: ["IN.jsonl"], print: world.host.out });
   if (given === undefined) return 0;
@@ -75,7 +72,7 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
   return result === undefined ? 1 : exitCodeOf(result.counts, values.failOnErrors);
 }
 
-/** Throws if the job is done but `folder` does not hold its prompts: the command would do nothing. */
+/** Throws if the job is done but `folder` does not contain its prompts, because the command would do nothing. */
 async function checkDone(output: string, folder: string): Promise<void> {
   const settings = (await jobIdentity(output))?.settings;
   if (settings === undefined || (await jobStatus(output)).state !== "done") return;
@@ -107,7 +104,7 @@ export async function readAhead(engine: EngineOptions, world: BatchWorld) {
     );
   }
   return {
-    // Each block is written at once, so a killed job does not begin a long document again.
+    // Each block is written at once, so that a killed job does not restart a long document.
     engine: { ...engine, promptCache: { ...promptCache, eager: true, keepMs: KEEP_MS } },
     world: reading(world, folder),
   };

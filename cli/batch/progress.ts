@@ -23,7 +23,7 @@ export function renderBar(view: ProgressView, columns: number): string {
   return parts[0].slice(0, Math.max(0, columns - 1));
 }
 
-/** Returns the same progress as a sentence for a log. */
+/** Returns the progress as a sentence for a log. */
 export function renderLine(view: ProgressView): string {
   const done = `${view.done} of ${view.total} lines, ${view.failed} failed; ` +
     `${rate(view.promptRate)} prompt${cached(view)} and ${rate(view.outputRate)} output tokens/s`;
@@ -33,7 +33,7 @@ export function renderLine(view: ProgressView): string {
   }`;
 }
 
-/** Formats seconds as `12 s`, `3 min 5 s`, `2 h 10 min` or `3 d 4 h`: an estimate is not more precise. */
+/** Returns seconds as `12 s`, `3 min 5 s`, `2 h 10 min` or `3 d 4 h`: an estimate is not more precise. */
 export function duration(seconds: number): string {
   const s = Math.ceil(seconds);
   if (s < 60) return `${s} s`;

@@ -26,9 +26,9 @@ export interface Screen {
 /** Reports the progress of a job to a person or a program. */
 export interface Reporter {
   event(event: BatchEvent): void;
-  /** Reports the current progress. */
+  /** Reports the progress at this moment. */
   tick(): void;
-  /** Milliseconds between ticks. */
+  /** Milliseconds between calls of `tick`. */
   readonly every: number;
   note(text: string): void;
   end(result: BatchResult): void;
@@ -46,14 +46,14 @@ export class RefusalList {
     if (++this.count <= RefusalList.MOST) this.tell(escaped(`${this.input}: ${message}`));
   }
 
-  /** Call when all lines are checked. */
+  /** Reports the number of remaining bad lines. Call it when all lines are checked. */
   end(): void {
     const more = this.count - RefusalList.MOST;
     if (more > 0) this.tell(`… and ${more} more lines`);
   }
 }
 
-/** Writes text to standard error: a progress bar on a terminal, otherwise lines. */
+/** Reports progress as text on standard error: a bar on a terminal, otherwise lines. */
 export class TextReporter implements Reporter {
   readonly every: number;
   private readonly meter: ProgressMeter;
@@ -140,13 +140,13 @@ export class TextReporter implements Reporter {
     this.note(`Error: ${message}`);
   }
 
-  /** Keeps the last bar on the screen. */
+  /** Ends the line of the last bar, so that it stays on the screen. */
   private breakLine(): void {
     if (this.bar !== "") this.note(this.bar);
   }
 }
 
-/** Writes one JSON object per line to standard output. */
+/** Reports progress as JSON, one object per line, on standard output. */
 export class JsonReporter implements Reporter {
   readonly every = 1000;
   private readonly meter: ProgressMeter;

@@ -41,7 +41,7 @@ Example:
   deno task batch retry-errors questions.jsonl --out answers.jsonl --ctx 8192
 `;
 
-/** `batch retry-errors …`. Returns the exit code. */
+/** Runs `batch retry-errors …`. Returns the exit code. */
 export async function retryCommand(args: readonly string[], here: BatchWorld): Promise<number> {
   const table = { ...OPTIONS, ...TABLE_SETTINGS };
   const given = readWords(table, args, HELP, { operands: ["IN"], print: here.host.out });

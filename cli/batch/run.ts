@@ -12,10 +12,10 @@ import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, count, flagOf, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-/** Default number of lines in flight with --nats: enough for several workers and their queued lines. */
+/** Default number of lines in progress with --nats: enough for several workers and their queued lines. */
 const NATS_PARALLEL = { default: 256, max: 65_536 };
 
-/** Maximum of --limit, which is larger than the number of lines that a file may have. */
+/** Maximum of --limit, larger than the number of lines in any file. */
 const MAX_LIMIT = 100_000_000;
 
 const OPTIONS = {
@@ -52,7 +52,7 @@ const OPTIONS = {
   json: onOff({ help: "print the progress as JSON lines on standard output" }),
 };
 
-/** With --nats, --parallel counts the lines of all workers. */
+/** The option --parallel with --nats: it counts the lines of all workers. */
 const PARALLEL_WITH_NATS = count({ min: 1, ...NATS_PARALLEL, help: OPTIONS.parallel.help });
 
 /** Options that apply only to an engine in this process. */
@@ -102,7 +102,7 @@ Example:
   make-questions | deno task batch run - --job questions --out - > answers.jsonl
 `;
 
-/** `batch run …`. Returns the exit code. */
+/** Runs `batch run …`. Returns the exit code. */
 export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const usesNats = args.some((word) => /^--nats(=|$)/.test(word));
   const table = { ...OPTIONS, ...TABLE_SETTINGS, ...usesNats ? { parallel: PARALLEL_WITH_NATS } : {} };

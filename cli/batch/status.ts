@@ -26,7 +26,7 @@ Example:
   deno task batch status answers.jsonl
 `;
 
-/** `batch status …`. Returns the exit code. */
+/** Runs `batch status …`. Returns the exit code. */
 export async function statusCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
   const given = readWords(OPTIONS, args, HELP, { operands: ["OUT.jsonl"], print: host.out });
   if (given === undefined) return 0;

@@ -67,7 +67,7 @@ export const TABLE_SETTINGS = {
 
 type TableValues = Values<typeof TABLE_SETTINGS>;
 
-/** States the default token limit of a table's answers. */
+/** Help text about the default token limit of a table's answers. */
 export const BOUND_NOTE =
   `Each answer may have at most ${DEFAULT_MAX_TOKENS} tokens; --max-tokens N gives another bound`;
 
@@ -81,7 +81,7 @@ export const SAME_TABLE_HELP =
 
 /** A job described as JSONL or, with table options, as a table. */
 export interface JobShape {
-  /** Whether it is a table. */
+  /** Whether the job's input is a table. */
   readonly isTable: boolean;
   readonly openInput: OpenInput;
   /** Returns a failure in place of an answer that does not fit the table's schema. */
@@ -93,9 +93,8 @@ export interface JobShape {
 const JSONL: JobShape = { isTable: false, openInput: openJsonLines };
 
 /**
- * Returns the job that the options describe for this input. A check has no output, so it needs no output
- * format. `recorded` holds the options of a job that has begun. They still apply, and different options become a
- * revision of the job's requests.
+ * Returns the job that the options describe for this input. A check needs no output format. `recorded`: options of a
+ * job that has begun; they still apply, and changed options become a revision.
  */
 export async function jobShape(
   values: TableValues,

@@ -63,7 +63,7 @@ Example:
 
 const TELL_MS = 60_000;
 
-/** `batch worker …`. Returns the exit code. */
+/** Runs `batch worker …`. Returns the exit code. */
 export async function workerCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const { host } = world;
   const given = readWords(OPTIONS, args, HELP, { print: host.out });
@@ -85,7 +85,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   );
   try {
     await using opened = new AsyncDisposableStack();
-    // The connection opens first: an unreachable server should fail before a large model is loaded.
+    // The connection opens first, so that an unreachable server fails before a large model is loaded.
     const connection = await openConnection(target, name, note);
     opened.defer(() => connection.nats.close());
     const local = await world.openEngine({ ...options, reload: true });

@@ -29,9 +29,9 @@ import { drawLine, err, note, onInterrupt, out } from "../shared/terminal.ts";
  * many sequences run at once.
  */
 export interface EngineOptions extends Omit<EngineLoadOptions, "model"> {
-  /** A GGUF file; by default the bundled demo model. */
+  /** Path of a GGUF file; by default the bundled demo model. */
   readonly model?: string;
-  /** Load the engine again when it fails. */
+  /** Whether to reload the engine when it fails. */
   readonly reload?: boolean;
 }
 
@@ -39,7 +39,7 @@ export interface EngineOptions extends Omit<EngineLoadOptions, "model"> {
 export interface CommandHost extends Screen {
   /** Returns standard input. */
   input(): ReadableStream<Uint8Array>;
-  /** Calls the handler on Ctrl-C, SIGTERM and a closed terminal until the returned function is called. */
+  /** Calls `handler` on Ctrl-C, SIGTERM and a closed terminal. The returned function ends the calls. */
   onInterrupt(handler: () => void): () => void;
 }
 
@@ -50,7 +50,7 @@ export interface BatchWorld {
   readonly execute: ExecuteOn;
 }
 
-/** The share of free memory that the KV cache may use without --parallel. */
+/** Share of free memory that the KV cache may use without --parallel. */
 const AUTO_MEMORY = 0.25;
 
 /** Options of the verbs that load a model. */
@@ -77,7 +77,7 @@ export function engineOptions(values: Values<typeof ENGINE_SETTINGS>): EngineOpt
   return { ...loadOptions(values), model: values.model, parallel: values.parallel };
 }
 
-/** Returns true for an error of standard output whose reader or terminal is gone. */
+/** Returns whether the error means that the reader or terminal of standard output is gone. */
 function isGone(error: unknown): boolean {
   return error instanceof Deno.errors.BrokenPipe || (error as { code?: unknown }).code === "EIO";
 }

@@ -73,7 +73,7 @@ Examples:
   printf 'Who are you?\\nWhat do you like?\\n' | deno task -q chat --lines
 `;
 
-/** `chat …` of the command line. Returns the exit code. */
+/** Runs `chat …` of the command line. Returns the exit code. */
 export async function chatCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP, { text: TEXT });
   if (given === undefined) return 0;
@@ -119,7 +119,7 @@ async function firstMessage(
   throw new UsageError("The message is missing: give it as TEXT, with --file or on standard input");
 }
 
-/** Ctrl-C stops the current answer, and a second one leaves. SIGTERM does both at once. */
+/** Runs the conversation. Ctrl-C stops the current answer, and a second one leaves. SIGTERM does both at once. */
 async function talk(session: ChatSession, first: string | undefined): Promise<number> {
   const lines = new TerminalLines();
   const stop = () => session.interrupt();
@@ -136,13 +136,13 @@ async function talk(session: ChatSession, first: string | undefined): Promise<nu
   return 0;
 }
 
-/** Writes answers to standard output, problems and progress to standard error. */
+/** Screen of a terminal or pipe: answers go to standard output, problems and progress to standard error. */
 class TerminalScreen implements Screen {
   #reading: ProgressLine | undefined;
   #wrap = new WordWrap(columns);
   #isAside = false;
 
-  /** A pipe receives only the answers, without changes. */
+  /** On a pipe, the screen writes only the answers, without changes. */
   constructor(private readonly isTerminal: boolean, private readonly raw: boolean) {}
 
   text(text: string): void {
@@ -168,7 +168,7 @@ class TerminalScreen implements Screen {
     out(shown, { dimmed: isAside, raw: this.raw });
   }
 
-  /** Shows the last word, which was held back until it was complete. */
+  /** Shows the last word of the answer, which was held back until it was complete. */
   #flush(): void {
     out(this.#wrap.end(), { dimmed: this.#isAside, raw: this.raw });
   }
@@ -184,7 +184,7 @@ class TerminalScreen implements Screen {
   }
 }
 
-/** Returns the width of standard output's terminal; no limit if the terminal does not know it. */
+/** Returns the width of standard output's terminal; Infinity if it is unknown. */
 function columns(): number {
   return Deno.consoleSize().columns || Infinity;
 }

@@ -6,7 +6,7 @@ export const FENCE = '"""';
 
 /** A command of the conversation. */
 export interface ChatCommand {
-  /** Placeholders of its arguments, for the help; undefined if it takes none. */
+  /** Placeholders of the command's arguments, for the help; undefined if it takes none. */
   readonly takes?: string;
   readonly help: string;
   readonly example?: string;
@@ -59,7 +59,10 @@ Several lines: between ${FENCE} and ${FENCE}, or pasted. A message that begins w
 Ctrl-C stops an answer and keeps its beginning; Ctrl-C twice leaves. Tab completes commands and settings.
 `;
 
-/** Completes a command, or the setting's name behind /set and /unset. Returns the candidates and the word they replace. */
+/**
+ * Returns completions of a command, or of the setting's name after /set and /unset: the candidates and the word they
+ * replace.
+ */
 export function completions(line: string): [candidates: string[], word: string] {
   const [, before, word] = /^(\/(?:un)?set\s+)?(\S*)$/.exec(line) ?? [];
   if (word === undefined || (before === undefined && !word.startsWith("/"))) return [[], line];

@@ -11,15 +11,15 @@ export interface InputLines {
   read(prompt: string): Promise<Input>;
 }
 
-/** Pasted lines arrive within this time of each other; a typist is slower. */
+/** Maximum milliseconds between pasted lines; a typist is slower. */
 const PASTE_MS = 20;
 
 /**
- * Reads from a terminal with line editing and a history on the arrow keys. Outside read() Ctrl-C is an
- * ordinary signal.
+ * Reads lines from a terminal, with line editing and a history on the arrow keys. Outside read(), Ctrl-C is an ordinary
+ * signal.
  */
 export class TerminalLines implements InputLines {
-  /** Earlier lines, newest first. */
+  /** Earlier lines of the user, newest first. */
   #history: string[] = [];
   #close = () => {};
 
@@ -28,7 +28,7 @@ export class TerminalLines implements InputLines {
     const lines: string[] = [];
     let input: Input = { type: "end" };
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // Each message gets its own readline interface, so the terminal is in its normal mode while an answer is
+    // Each message gets a new readline interface, so that the terminal is in its normal mode while an answer is
     // printed.
     const reader = createInterface({
       input: process.stdin,
@@ -62,13 +62,13 @@ export class TerminalLines implements InputLines {
     return promise;
   }
 
-  /** Ends a running read(), which then returns as at the end of the input. */
+  /** Ends a running read(), which then returns the end of the input. */
   close(): void {
     this.#close();
   }
 }
 
-/** Reads a pipe or a file without prompts: each line is a message. */
+/** Reads lines from a pipe or a file, without prompts. Each line is a message. */
 export class PipedLines implements InputLines {
   readonly #lines: AsyncIterator<string>;
   readonly #closed: PromiseWithResolvers<IteratorReturnResult<void>> = Promise.withResolvers();

@@ -30,7 +30,7 @@ export interface SessionOptions extends ChatOptions {
   readonly asides: boolean;
 }
 
-/** One Ctrl-C can arrive twice within this time: from the terminal and from the task runner. */
+/** Milliseconds within which two interrupts count as one Ctrl-C, from the terminal and from the task runner. */
 const SAME_INTERRUPT_MS = 300;
 
 /** A conversation with one model, message by message. */
@@ -39,10 +39,10 @@ export class ChatSession {
   readonly #settings: ChatSettings;
   #system: string | undefined;
   #used = 0;
-  /** The file that holds this conversation; it may be replaced. */
+  /** The file in which this conversation is saved; it may be replaced. */
   #file: string | undefined;
   #answering: AsyncDisposable | undefined;
-  /** When Ctrl-C stopped the current or last answer, in milliseconds; undefined if it did not. */
+  /** Time when Ctrl-C stopped the last answer, in milliseconds; undefined if it did not. */
   #interruptedAt: number | undefined;
   #leaving = false;
 
@@ -56,9 +56,9 @@ export class ChatSession {
     this.#settings = new ChatSettings(given);
   }
 
-  /** Runs until the user leaves or leave() is called. Returns whether every message was answered. */
+  /** Runs the conversation until the user leaves or leave() is called. Returns whether every message was answered. */
   async run(lines: InputLines): Promise<boolean> {
-    // If Ctrl-C stopped an answer, it counts as the first of the two that end the chat.
+    // A Ctrl-C that stopped an answer counts as the first of the two that end the chat.
     let [interrupted, good] = [this.#interruptedAt !== undefined, true];
     while (!this.#leaving) {
       const input = await readMessage(lines);
@@ -74,14 +74,14 @@ export class ChatSession {
     return false;
   }
 
-  /** Answers one message, also if it begins like a command. Returns whether the answer was completed. */
+  /** Answers one message, even if it begins like a command. Returns whether the answer is complete. */
   async ask(message: string): Promise<boolean> {
     return await this.#try(() => this.#say(message)) && !this.#leaving;
   }
 
   /**
-   * Stops the current answer; the text so far stays in the conversation. A second call, while the answer has not
-   * ended yet, leaves.
+   * Stops the current answer; the text so far stays in the conversation. A second call before the answer's end leaves
+   * the conversation.
    */
   interrupt(): void {
     if (this.#answering === undefined) return;
@@ -214,7 +214,7 @@ export class ChatSession {
   }
 
   /**
-   * Asks after the earlier messages and shows the answer as it arrives. A failure leaves the conversation
+   * Sends a message after the earlier ones and shows the answer as it arrives. A failure leaves the conversation
    * unchanged.
    */
   async #say(content: string, before: readonly Message[] = this.#messages): Promise<void> {
@@ -234,7 +234,7 @@ export class ChatSession {
       const answer = await stream.answer();
       this.screen.text("\n");
       if (asides) this.screen.aside(`${figures(answer)}\n`);
-      // An answer that was stopped before its first text leaves no message.
+      // An answer that was stopped before its first text adds no message.
       if (answer.finishReason === "cancelled" && answer.text === "") return;
       this.#messages.splice(0, Infinity, ...asked, { role: "assistant", content: answer.text });
       this.#used = answer.usage.promptTokens + answer.usage.completionTokens;

@@ -12,19 +12,19 @@ import { checked } from "../shared/read_settings.ts";
 import { count, type Setting } from "../shared/settings.ts";
 import { isObject } from "../../lib/model.ts";
 
-/** The word that users write in place of a value to reset a setting. */
+/** The word that users write instead of a value to reset a setting. */
 const DEFAULT = "default";
 
 /** One setting of the conversation. */
 interface ChatSetting extends Pick<Setting, "accept" | "rule" | "help" | "parse"> {
   readonly option: keyof ChatOptions;
-  /** Its name in the HTTP API and in saved conversations. */
+  /** The setting's name in the HTTP API and in saved conversations. */
   readonly field: string;
-  /** The value where neither the command line nor the conversation sets one. */
+  /** The value if neither the command line nor the conversation sets one. */
   readonly usual: string;
 }
 
-/** Limit for the entries of a list or map, which come from files of strangers. */
+/** Maximum entries of a list or map; these may come from strangers' files. */
 const MOST_ENTRIES = 1024;
 
 const acceptTexts = (value: unknown) =>
@@ -40,7 +40,7 @@ function acceptBiases(value: unknown): ReadonlyMap<number, number> | undefined {
   return new Map(entries.map(([id, bias]) => [Number(id), bias as number]));
 }
 
-/** Values are numbers, or lists and maps as JSON; another text is not accepted. */
+/** Returns the value in a text: a number, or a list or map as JSON; undefined for other texts. */
 function parseValue(text: string): unknown {
   if (text.trim() !== "" && !Number.isNaN(Number(text))) return Number(text);
   try {
@@ -93,7 +93,7 @@ const OTHERS: Readonly<Record<string, ChatSetting>> = {
   },
 };
 
-/** All settings of a conversation by the names that `/set` has for them. */
+/** All settings of a conversation, by their names for `/set`. */
 const SETTINGS: ReadonlyMap<string, ChatSetting> = new Map([
   ...SAMPLING_SETTINGS.map((entry): [string, ChatSetting] => [nameOf(entry[1].api.name), ofSampling(entry)]),
   ...Object.entries(OTHERS),
@@ -101,12 +101,12 @@ const SETTINGS: ReadonlyMap<string, ChatSetting> = new Map([
 
 export const SETTING_NAMES: readonly string[] = [...SETTINGS.keys()];
 
-/** Returns the name for `/set` of a field of the HTTP API: `top_p` -> `top-p`. */
+/** Returns the name for `/set` of an HTTP API field: `top_p` -> `top-p`. */
 function nameOf(field: string): string {
   return field.replaceAll("_", "-");
 }
 
-/** Returns a value in the form in which `/set` and saved conversations have it. */
+/** Returns a value in the form of `/set` and of saved conversations. */
 function written(value: unknown): string {
   const plain = value instanceof Map ? Object.fromEntries(value) : value;
   return typeof plain === "string" ? plain : JSON.stringify(plain);
@@ -123,7 +123,9 @@ export class ChatSettings {
     return { ...this.given, ...this.#changed };
   }
 
-  /** Changes a setting and returns it as a line. Throws UsageError for an unknown name or a value that is not allowed. */
+  /**
+   * Changes a setting and returns it as a line of text. Throws UsageError for an unknown name or a disallowed value.
+   */
   set(name: string, text: string): string {
     if (text === DEFAULT) return this.reset(name);
     const [known, setting] = found(name);
@@ -132,7 +134,7 @@ export class ChatSettings {
     return this.#line(known);
   }
 
-  /** Undoes a change, so that the value of the command line applies again. Returns the setting as a line. */
+  /** Undoes a change, so that the command line's value applies again. Returns the setting as a line of text. */
   reset(name: string): string {
     const [known, { option }] = found(name);
     const { [option]: _, ...rest } = this.#changed;
@@ -140,7 +142,7 @@ export class ChatSettings {
     return this.#line(known);
   }
 
-  /** Describes one setting. */
+  /** Returns the name, value and rule of one setting as text. */
   describe(name: string): string {
     const [known, { help, rule, usual }] = found(name);
     return `${this.#line(known)}  ${help}\n  It must be ${rule}; without /set and options: ${usual}\n`;
@@ -163,8 +165,8 @@ export class ChatSettings {
   }
 
   /**
-   * Replaces the changes by those of a saved conversation. Returns the names of unknown settings, which are left
-   * out. Throws UsageError for a value that is not allowed, and then changes nothing.
+   * Replaces the changes by those of a saved conversation. Returns the names of unknown settings, which are left out.
+   * Throws UsageError for a disallowed value, and then changes nothing.
    */
   load(saved: Readonly<Record<string, unknown>>): string[] {
     const byField = new Map([...SETTINGS.values()].map((setting) => [setting.field, setting]));
@@ -192,7 +194,7 @@ export class ChatSettings {
   }
 }
 
-/** Returns a setting by its name, also as the HTTP API writes it. */
+/** Returns a setting by its name or by its HTTP API field. */
 function found(name: string): [string, ChatSetting] {
   const known = nameOf(name);
   const setting = SETTINGS.get(known);

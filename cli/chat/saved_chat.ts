@@ -1,4 +1,4 @@
-/** Conversations in files: JSON of messages and settings, which the server's page has too. */
+/** Saves conversations in files: JSON of messages and settings, as on the server's page. */
 import type { Message } from "../../lib/messages.ts";
 import { systemReason } from "../../lib/system_errors.ts";
 import { UsageError } from "../shared/flags.ts";
@@ -12,7 +12,7 @@ export interface SavedChat {
 }
 
 const VERSION = 1;
-/** Limits for files, which may come from strangers. */
+/** Limits of conversation files, which may come from strangers. */
 const MAX_BYTES = 16 * 2 ** 20;
 const MAX_MESSAGES = 10_000;
 const ROLES: readonly unknown[] = ["system", "user", "assistant"];
@@ -32,7 +32,7 @@ export async function saveChat(path: string, chat: SavedChat, mayReplace: boolea
   }
 }
 
-/** Reads a conversation. Throws UsageError if the file is too long or is not one. */
+/** Reads a conversation. Throws UsageError if the file is too long or is not a conversation. */
 export async function loadChat(path: string): Promise<SavedChat> {
   const text = await readBounded(path);
   let content: unknown;
@@ -51,7 +51,7 @@ export async function loadChat(path: string): Promise<SavedChat> {
   }
 }
 
-/** Returns an error of the system as one that the conversation survives. */
+/** Returns a file error as a UsageError, which the conversation survives. */
 function refused(what: string, error: unknown): unknown {
   const reason = systemReason(error);
   return reason === undefined ? error : new UsageError(`${what}: ${reason}`);
@@ -70,7 +70,7 @@ async function readBounded(path: string): Promise<string> {
   return new TextDecoder().decode(bytes);
 }
 
-/** Checks the content of a file. Throws UsageError that says what is wrong. */
+/** Checks the content of a conversation file. Throws UsageError that names the fault. */
 export function parseChat(content: unknown): SavedChat {
   if (!isObject(content)) throw new UsageError("it must be a JSON object");
   const { version = VERSION, messages, settings = {} } = content;

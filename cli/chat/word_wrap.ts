@@ -1,14 +1,14 @@
 import { EscapedStream } from "../shared/escape.ts";
 
-/** Graphemes of two terminal cells: East Asian wide and fullwidth characters, and emoji. */
+/** Pattern of graphemes that occupy two terminal cells: East Asian wide and fullwidth characters, and emoji. */
 const WIDE =
   /^[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}|\ufe0f/u;
 const NO_CELL = /^[\p{Mn}\p{Me}\p{Cf}]+$/u;
 const ASCII = /^[\x20-\x7e]*$/;
-/** Characters with which a line must not begin, and characters with which a line must not end. */
+/** Patterns of characters with which a line must not begin, and must not end. */
 const CLOSING = /^[\p{Pe}\p{Pf}\p{Po}ー々]/u;
 const OPENING = /[\p{Ps}\p{Pi}]$/u;
-/** The beginning of a Markdown code block. */
+/** Pattern of the beginning of a Markdown code block. */
 const FENCE = /^(`{3,})[^`]*$|^(~{3,})/;
 const TAB = 8;
 
@@ -25,7 +25,9 @@ export function cellsOf(text: string): number {
     .reduce((sum, one) => sum + (WIDE.test(one) ? 2 : NO_CELL.test(one) ? 0 : 1), 0);
 }
 
-/** Splits a word where a line may break: beside wide characters, except punctuation that belongs to its neighbour. */
+/**
+ * Returns the parts of a word between possible line breaks: beside wide characters, except for attached punctuation.
+ */
 function unitsOf(word: string): string[] {
   if (ASCII.test(word)) return [word];
   const units: string[] = [];
@@ -47,7 +49,7 @@ function unitsOf(word: string): string[] {
  */
 export class WordWrap {
   readonly #escapes = new EscapedStream();
-  /** Cells that are used in the current line. */
+  /** Number of used cells in the current line. */
   #column = 0;
   /** White space that is shown before the next word, or dropped at a wrap. */
   #space = "";
@@ -60,10 +62,10 @@ export class WordWrap {
   /** The mark that began the current code block; empty outside of one. */
   #fence = "";
 
-  /** `columns` returns the terminal's present width. */
+  /** `columns`: returns the terminal's present width. */
   constructor(private readonly columns: () => number) {}
 
-  /** Returns the text that can be shown now. */
+  /** Adds text. Returns the part that can be shown now. */
   add(text: string): string {
     const parts = (this.#held + this.#escapes.next(text)).match(/\n|[ \t]+|[^ \t\n]+/g) ?? [];
     this.#held = "";
@@ -76,7 +78,7 @@ export class WordWrap {
     return shown;
   }
 
-  /** Returns the text that is still held back. */
+  /** Ends the text. Returns the part that was held back. */
   end(): string {
     const shown = this.#held === "" ? this.#space : this.#place(this.#held);
     this.#column += this.#held === "" ? this.#spaceCells() : 0;
@@ -94,7 +96,7 @@ export class WordWrap {
   }
 
   #word(word: string, mayGoOn: boolean): string {
-    // A code block's mark is known only when its word is complete.
+    // The mark of a code block is known only when its word is complete.
     if (this.#isLineStart && mayGoOn && /^[`~]/.test(word)) {
       this.#held = word;
       return "";
@@ -122,7 +124,7 @@ export class WordWrap {
     return shown;
   }
 
-  /** Returns the text with its space or, where the line has no room for its word's `needed` cells, on a new line. */
+  /** Returns the text after its space or, if the line has too few cells for the word (`needed`), on a new line. */
   #place(text: string, needed = cellsOf(text)): string {
     const columns = this.columns();
     const cells = cellsOf(text);

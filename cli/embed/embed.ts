@@ -68,17 +68,15 @@ Example:
   deno task embed texts.jsonl --out vectors.jsonl --model qwen3-embedding-0.6b-q8_0.gguf
 `;
 
-/** Tokens per group of texts that the engine receives together, and the number of groups in flight. */
+/** Number of tokens in a group of texts that the engine receives together, and number of groups in progress. */
 const GROUP_TOKENS = 4096;
 const GROUPS = 3;
-/**
- * A text gets the special tokens that the model file adds to a prompt, and control tokens in it are parsed.
- */
+/** Options for encoding a text: with the special tokens of a prompt, and control tokens recognized. */
 const AS_PROMPT = { addSpecial: true, parseSpecial: true };
-/** Number of bad lines that are listed. */
+/** Maximum number of bad lines that are listed. */
 const NAMED = 10;
 
-/** `embed …` of the command line. Returns the exit code. */
+/** Runs `embed …` of the command line. Returns the exit code. */
 export async function embedCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP, { operands: ["TEXTS.jsonl"] });
   if (given === undefined) return 0;
@@ -190,7 +188,7 @@ class EmbedJob {
       let index = 0;
       for await (const group of this.#groups(source)) {
         const vectors = this.#embed(group, index, format);
-        vectors.catch(() => {}); // reported when its turn comes
+        vectors.catch(() => {}); // a failure is reported when its turn comes
         inHand.push(vectors);
         index += group.lines.length;
         if (inHand.length >= GROUPS) await settle();

@@ -4,7 +4,7 @@ export interface EmbeddedText {
   readonly row: Float32Array;
 }
 
-/** A file format for vectors: a header, then each vector. */
+/** A file format for vectors: a header, then one record per vector. */
 export interface VectorFormat {
   head(vectors: number, dimensions: number): Uint8Array;
   vector(text: EmbeddedText, index: number): Uint8Array;
@@ -48,7 +48,7 @@ export function formatOf(path: string): VectorFormat | undefined {
   return path.endsWith(".npy") ? NPY : undefined;
 }
 
-/** Buffered bytes per write. */
+/** Number of bytes to buffer per write. */
 const BUFFER_BYTES = 2 ** 20;
 
 /** An output file that grows as TARGET.partial beside its target and is renamed when complete. */
@@ -59,7 +59,7 @@ export class PartialOutput implements AsyncDisposable {
 
   private constructor(private readonly file: Deno.FsFile, private readonly target: string) {}
 
-  /** Creates the file. Throws if the target already exists or the file cannot be created. */
+  /** Creates the partial file. Throws if the target already exists or the file cannot be created. */
   static async create(target: string): Promise<PartialOutput> {
     await refuseExisting(target);
     const options = { write: true, create: true, truncate: true };

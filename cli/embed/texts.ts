@@ -1,7 +1,7 @@
 import { diskStorage, readLines } from "../../lib/batch/jobs.ts";
 import { show } from "../../lib/serving.ts";
 
-/** Longer lines are refused. */
+/** Maximum bytes of a line; longer lines are refused. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;
 
 /** One text of the file. */
@@ -13,7 +13,7 @@ export interface TextLine {
   readonly id?: string | number;
 }
 
-/** A line that is not a text, and why. */
+/** A line that is not a text, and the reason. */
 export interface BadLine {
   readonly number: number;
   readonly reason: string;

@@ -3,7 +3,7 @@ import { sizeInWords } from "../shared/sizes.ts";
 import { escaped } from "../shared/escape.ts";
 import { err } from "../shared/terminal.ts";
 
-/** Returns a table of a source's models. */
+/** Returns a text table of a source's models. */
 export function offerAsText({ source, choices, recommended, free }: Offer): string {
   const all = choices.map(({ choice }) => choice);
   const rows = choices.map((offered) => {
@@ -61,7 +61,7 @@ export function offerAsJson({ source, choices, recommended, free }: Offer) {
   };
 }
 
-/** The terminal that asks the question. */
+/** The terminal on which the user chooses. */
 interface Asker {
   /** Returns a line without its line end; undefined at the end of input. */
   readonly readLine: () => Promise<string | undefined>;

@@ -77,7 +77,7 @@ const VERBS: Readonly<Record<string, (args: readonly string[]) => Promise<number
   rm: rmVerb,
 };
 
-/** `pull …` of the command line. Returns the exit code. */
+/** Runs `pull …` of the command line. Returns the exit code. */
 export async function pullCommand(args: readonly string[]): Promise<number> {
   const [first, ...rest] = args;
   if (first !== undefined && Object.hasOwn(VERBS, first) && !rest.includes("--help")) {
@@ -147,7 +147,7 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
   );
 }
 
-/** Returns exit code 2 for an error in the request and throws other errors for the caller to report. */
+/** Returns exit code 2 for an error in the request, and throws other errors. */
 function fail(error: unknown, folder: string, json: boolean): number {
   const usage = error instanceof PullError && (error.code === "PULL_SOURCE" || error.code === "PULL_CHOICE");
   const told = usage ? new UsageError(error.message) : withAdvice(error, folder);
@@ -158,7 +158,7 @@ function fail(error: unknown, folder: string, json: boolean): number {
   throw told;
 }
 
-/** Adds what to do if the task may not write. */
+/** Returns the error with advice, if the task may not write to the folder. */
 function withAdvice(error: unknown, folder: string): unknown {
   if (!(error instanceof Deno.errors.NotCapable)) {
     return explained(`Cannot pull into "${shownFolder(folder)}"`, error);

@@ -5,7 +5,7 @@ import { jsonLine } from "../shared/escape.ts";
 
 const REDRAW_MS = 100;
 const JSON_MS = 500;
-/** Speed is averaged over this time, in milliseconds. */
+/** Milliseconds over which the download speed is averaged. */
 const WINDOW_MS = 5000;
 const BAR = 12;
 
@@ -34,7 +34,7 @@ export class PullReporter {
     } else this.#bar?.update(event.kind === "check" ? "checking" : "downloading", event.done, event.total);
   }
 
-  /** Removes the bar. */
+  /** Removes the progress bar. */
   end(): void {
     this.#bar?.clear();
   }

@@ -8,7 +8,7 @@ import { asCalled, quoted } from "../shared/start.ts";
 import { out } from "../shared/terminal.ts";
 import { escaped, jsonLine } from "../shared/escape.ts";
 
-/** Options of `pull` and its verbs. */
+/** The option for the folder of models, which `pull` and its verbs share. */
 export const MODELS = path("DIR", {
   help:
     "the folder of models (default: COMPY_MODELS, or .compy/models in the checkout; installed: in the current folder)",
@@ -17,7 +17,7 @@ export const NAME_LIST = path("FILE", {
   help: 'a JSON file of your own names: {"NAME": "SOURCE", …} (or set COMPY_MODEL_LIST)',
 });
 
-/** `pull list`. Returns the exit code. */
+/** Runs `pull list`. Returns the exit code. */
 export async function listVerb(args: readonly string[]): Promise<number> {
   const flags = settingsFlags({ models: MODELS }, args);
   const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);
@@ -74,7 +74,7 @@ function storedAsJson(folder: string, { models, unfinished }: Stored) {
   };
 }
 
-/** `pull names`. Returns the exit code. */
+/** Runs `pull names`. Returns the exit code. */
 export async function namesVerb(args: readonly string[]): Promise<number> {
   const flags = settingsFlags({ list: NAME_LIST }, args);
   const own = await modelList(readSettings({ list: NAME_LIST }, flags).values.list);
@@ -96,7 +96,7 @@ export async function namesVerb(args: readonly string[]): Promise<number> {
   return 0;
 }
 
-/** `pull rm NAME`. Returns the exit code. */
+/** Runs `pull rm NAME`. Returns the exit code. */
 export async function rmVerb(args: readonly string[]): Promise<number> {
   const flags = settingsFlags({ models: MODELS }, args, { operands: ["NAME"] });
   const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);

@@ -6,7 +6,7 @@ import type { HttpServer } from "../../lib/serving.ts";
 export interface Address {
   readonly host: string;
   readonly port: number;
-  /** The path of a Unix socket, in place of host and port. */
+  /** Path of a Unix socket, instead of host and port. */
   readonly unix: string | undefined;
 }
 
@@ -29,7 +29,7 @@ async function removeStale(path: string): Promise<void> {
   try {
     found = Deno.lstatSync(path);
   } catch {
-    return; // listen() will report what is wrong with the path
+    return; // listen() reports the problem with the path
   }
   if (!found.isSocket) throw new Error(`Cannot listen on "${path}": something other than a socket is there`);
   try {

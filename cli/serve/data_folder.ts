@@ -3,8 +3,8 @@ import { BatchStore, DataFolder } from "../../lib/serving.ts";
 import { explained } from "../../lib/system_errors.ts";
 
 /**
- * Creates and locks the folder of files and batches. Call it before a large model is loaded. Throws Error if
- * the folder is not writable, is in use, or holds a database of another version.
+ * Creates and locks the folder of files and batches. Call it before loading a large model. Throws Error if the folder
+ * is not writable, is in use, or holds a database of another version.
  */
 export async function openDataFolder(path: string): Promise<DataFolder> {
   let folder: DataFolder | undefined;

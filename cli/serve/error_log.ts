@@ -3,7 +3,7 @@ import { SHORTAGES } from "../../lib/system_errors.ts";
 import { err } from "../shared/terminal.ts";
 import { asFlags } from "../shared/words.ts";
 
-/** Codes of ServiceError and BatchError for the same causes. */
+/** Codes of ServiceError, by BatchError codes with the same cause. */
 const SAME: Readonly<Record<string, string>> = {
   storage_full: "ENOSPC",
   disk_full: "ENOSPC",
@@ -13,7 +13,7 @@ const MINUTE_MS = 60_000;
 
 export interface ErrorLogOptions {
   readonly write?: (line: string) => void;
-  /** Calls the function a minute later. */
+  /** Calls the function after a minute. */
   readonly later?: (work: () => void) => void;
 }
 
@@ -26,7 +26,7 @@ export function errorLog(
   { write = err, later = inAMinute }: ErrorLogOptions = {},
 ): (error: unknown) => void {
   const told = new WeakSet<Error>();
-  /** Errors since the last line, by cause or stack. */
+  /** Number of errors since the last line, by cause or stack. */
   const repeated = new Map<string, { count: number; last: string }>();
   const wait = (key: string) =>
     later(() => {
@@ -39,7 +39,7 @@ export function errorLog(
     });
   return (error) => {
     if (error instanceof Error) {
-      // One failure can end many requests.
+      // One failure can end many requests, so it is reported once.
       if (told.has(error)) return;
       told.add(error);
     }
@@ -56,12 +56,14 @@ export function errorLog(
   };
 }
 
-/** Does not keep the process alive. */
+/** Calls `work` after a minute, without keeping the process alive. */
 function inAMinute(work: () => void): void {
   Deno.unrefTimer(setTimeout(work, MINUTE_MS));
 }
 
-/** `line` is the error in one line; `text` has its stack, if the stack helps the operator. */
+/**
+ * Returns an error for the log. `line`: the error in one line; `text`: with its stack, if the stack helps the operator.
+ */
 function described(error: unknown): { key: string; line: string; text?: string } {
   if (!(error instanceof Error)) return { key: `${error}`, line: `${error}` };
   const line = `Error: ${worded(error, asFlags)}`;
@@ -71,7 +73,7 @@ function described(error: unknown): { key: string; line: string; text?: string }
   return { key: text, line, text };
 }
 
-/** Returns the system's code for the cause of an error, if it is one of SHORTAGES. */
+/** Returns the system code of an error's cause, if SHORTAGES has it. */
 function causeOf(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const { code, cause } = error as { code?: unknown; cause?: unknown };

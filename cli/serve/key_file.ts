@@ -18,7 +18,7 @@ const FIELDS = [
 
 const entry = z.strictObject({
   name: z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits and _.-"),
-  // Checked by hand, because messages must not show keys.
+  // The key is checked by hand, because messages must not show keys.
   key: z.unknown().optional(),
   key_sha256: z.unknown().optional(),
   scope: z.enum(KEY_SCOPES).optional(),
@@ -40,8 +40,8 @@ function unknownField(allowed: readonly string[]) {
 
 /**
  * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "pull"?,
- * "requests_at_once"?, "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
- * other users may read the file.
+ * "requests_at_once"?, "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls
+ * `warn` if other users may read the file.
  */
 export function readKeyFile(file: string, warn: (message: string) => void): NamedKey[] {
   const what = `Cannot use the key file "${file}"`;
@@ -120,7 +120,7 @@ export function followKeyFile(file: string, ring: KeyRing, note: (message: strin
   return { reload, stop: () => clearInterval(timer) };
 }
 
-/** Returns a text that changes when the file is edited or replaced. */
+/** Returns a text that changes if the file is edited or replaced. */
 function stateOf(file: string): string {
   try {
     const { ino, size, mtime } = Deno.statSync(file);

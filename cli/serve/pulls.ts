@@ -13,11 +13,11 @@ import {
 import { ApiError, type ModelPulls, type PullRow } from "../../lib/serving.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 
-/** Maximum number of downloads that run or wait. Downloads run one after the other, because they share the network. */
+/** Maximum number of downloads that run or wait. One runs at a time, because they share the network. */
 const MAX_DOWNLOADS = 8;
-/** Time between two lines of progress. */
+/** Milliseconds between two lines of progress. */
 const ROW_MS = 100;
-/** The quantization that is chosen if a repository has several, as Ollama does. */
+/** Default quantization if a repository has several, as in Ollama. */
 const USUAL_QUANTIZATION = "Q4_K_M";
 
 const VERIFYING: PullRow = { status: "verifying sha256 digest" };
@@ -35,13 +35,13 @@ const STATUS: Partial<Record<PullErrorCode, number>> = {
   PULL_DISK: 507,
 };
 
-/** How to reach the hub. Tests replace the delays between attempts. */
+/** Options for reaching the hub. Tests replace the delays between attempts. */
 export type HubOptions = Pick<PullOptions, "endpoint" | "pace" | "freeMemory" | "freeSpace">;
 
 /** Downloads into one folder of models. */
 export class Pulls implements ModelPulls {
   readonly #downloads = new Map<string, Download>();
-  /** By a model's id: the names by which clients have pulled it. */
+  /** Names by which clients have pulled a model, by the model's id. */
   readonly #names = new Map<string, Set<string>>();
 
   private constructor(
@@ -50,7 +50,7 @@ export class Pulls implements ModelPulls {
     private readonly onPulled: () => void,
   ) {}
 
-  /** `onPulled` is called when a model has come into the folder. */
+  /** Opens the downloads. `onPulled` is called when a model has arrived in the folder. */
   static async open(folder: string, hub: HubOptions, onPulled: () => void): Promise<Pulls> {
     const pulls = new Pulls(folder, hub, onPulled);
     for (const { name, receipt } of (await listModels(folder)).models) {
@@ -66,7 +66,7 @@ export class Pulls implements ModelPulls {
 
   async *pull(name: string, signal: AbortSignal): AsyncGenerator<PullRow> {
     const source = sourceOf(name);
-    // If all clients of a download have disconnected, it must end before the next download of the same model begins.
+    // If all clients of a download have disconnected, it must end before the next download of the same model.
     for (let last = this.#downloads.get(source); last?.isStopping; last = this.#downloads.get(source)) {
       await last.ended;
     }
@@ -146,12 +146,12 @@ export async function checkPulls(folder: string, endpoint: string | undefined): 
 
 /** One download and the requests that wait for it. */
 class Download {
-  /** Resolves when nothing runs any more. */
+  /** Resolves when the download no longer runs. */
   readonly ended: Promise<void>;
   readonly #abort = new AbortController();
   readonly #model: Promise<PulledModel>;
   #readers = 0;
-  /** The stages so far; the last one is current. */
+  /** Stages of the download so far; the last one is current. */
   readonly #stages: PullRow[] = [];
   #isOver = false;
   #changed = Promise.withResolvers<void>();
@@ -224,8 +224,8 @@ async function pause(others: readonly Promise<void>[]): Promise<void> {
 }
 
 /**
- * Returns the source that a name stands for: `hf.co/OWNER/REPO` as Ollama's clients write it, compy's `hf:OWNER/REPO`,
- * each with an optional `:QUANTIZATION`, or a name of the list. A request cannot name any other address.
+ * Returns the source for a name: `hf.co/OWNER/REPO` as Ollama's clients write it, compy's `hf:OWNER/REPO`, each with an
+ * optional `:QUANTIZATION`, or a name of the list. A request cannot name any other address.
  */
 function sourceOf(name: string): string {
   const source = name.replace(/^(?:https:\/\/)?(?:hf\.co|huggingface\.co)\//, "hf:").replace(/:latest$/, "");

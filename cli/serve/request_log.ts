@@ -5,17 +5,17 @@ import { jsonLine } from "../shared/escape.ts";
 
 /** The destination of log lines. */
 interface Sink {
-  /** Writes some of the bytes and returns how many. */
+  /** Writes some of the bytes and returns their number. */
   write(bytes: Uint8Array): Promise<number>;
   close(): void;
 }
 
 export interface RequestLogOptions {
-  /** Opens the sink; called again after a failure and on `reopen`. */
+  /** Opens the destination; called again after a failure and on `reopen`. */
   readonly open: () => Sink;
   /** Reports failures, each kind once until it has passed. */
   readonly note: (message: string) => void;
-  /** Limit of waiting lines in bytes. Lines beyond it are dropped and counted. */
+  /** Maximum bytes of waiting lines. Further lines are dropped and counted. */
   readonly maxWaiting?: number;
   /** Milliseconds between a failure and the next attempt. */
   readonly retryMs?: number;
@@ -36,9 +36,9 @@ export class RequestLog {
   readonly #options: Required<RequestLogOptions>;
   #sink: Sink | undefined;
   #waiting: string[] = [];
-  /** The lines that are being written. The waiting lines follow them. */
+  /** The lines that are being written; the waiting lines follow later. */
   #batch = new Uint8Array();
-  /** Characters of lines that are not yet written. */
+  /** Number of characters in lines that are not yet written. */
   #unwritten = 0;
   #dropped = 0;
   #writing: Promise<void> | undefined;
@@ -47,7 +47,7 @@ export class RequestLog {
   #isClosed = false;
   #retry: ReturnType<typeof setTimeout> | undefined;
 
-  /** Throws if the log cannot be opened. */
+  /** Opens the log. Throws if it cannot be opened. */
   constructor(options: RequestLogOptions) {
     this.#options = { maxWaiting: MAX_WAITING, retryMs: RETRY_MS, ...options };
     this.#sink = options.open();
@@ -64,7 +64,7 @@ export class RequestLog {
     if (this.#retry === undefined) this.#wake();
   }
 
-  /** Opens the file again and continues there, because the old file was moved away. */
+  /** Opens the log file again, because the old file was moved away. */
   reopen(): void {
     this.#isToReopen = true;
     this.#wake();
@@ -85,13 +85,13 @@ export class RequestLog {
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = undefined;
       const hasMore = this.#waiting.length > 0 && this.#retry === undefined && !this.#isClosed;
-      if (hasMore || this.#isToReopen) this.#wake(); // arrived while this method was ending
+      if (hasMore || this.#isToReopen) this.#wake(); // lines that arrived while this method was ending
     });
   }
 
-  /** Never rejects. Failed writes are tried again later. */
+  /** Writes all waiting lines. Never rejects: failed writes are tried again later. */
   async #writeAll(): Promise<void> {
-    await Promise.resolve(); // collects the lines of the same event-loop turn
+    await Promise.resolve(); // collects the lines of this event-loop turn
     try {
       for (let more = true; more; more = this.#next()) {
         if (this.#isToReopen) this.#leaveFile();
@@ -108,7 +108,7 @@ export class RequestLog {
     this.#hasFailed = false;
   }
 
-  /** Takes the waiting lines once the earlier ones are written. Returns false if there are none. */
+  /** Takes the waiting lines when the earlier ones are written. Returns false if there are none. */
   #next(): boolean {
     this.#unwritten = this.#waiting.reduce((sum, line) => sum + line.length, 0);
     if (this.#waiting.length === 0 && this.#dropped === 0) return this.#isToReopen;
@@ -121,7 +121,7 @@ export class RequestLog {
     return true;
   }
 
-  /** A line that is partly in the old file is not continued in the new one. */
+  /** Drops a line that is partly in the old file, so that the new file does not continue it. */
   #leaveFile(): void {
     this.#isToReopen = false;
     this.#sink?.close();
@@ -149,9 +149,7 @@ export class RequestLog {
   }
 }
 
-/**
- * Opens the log in a file, which it appends to; `-` is standard output. Throws if the file cannot be opened.
- */
+/** Opens the log for appending to a file; `-` is standard output. Throws if the file cannot be opened. */
 export function openRequestLog(path: string, note: (message: string) => void): RequestLog {
   return new RequestLog({ open: () => path === "-" ? STDOUT : opened(path), note });
 }

@@ -67,7 +67,7 @@ Example:
     -d '{"model":"qwen3-4b-q4_0","messages":[{"role":"user","content":"Hi"}]}'
 `;
 
-/** `serve …` of the command line. Returns the exit code. */
+/** Runs `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
   const flags = settingsFlags(SERVE_SETTINGS, args, CONFIG_FLAGS);
   if (flags.help) {
@@ -81,8 +81,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   }
   if (settings.values.supervise) return await supervise(args, settings, warn);
   const build = startBuild(settings.values.backend);
-  // Only the supervisor and the build start processes. From here on this process handles requests of
-  // strangers.
+  // Only the supervisor and the build start processes. From here on, this process handles strangers' requests.
   await Deno.permissions.revoke({ name: "run" });
   try {
     return await serve(settings, build);
@@ -140,8 +139,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
           : log && ((entry) => log.add(entry)),
       }),
   );
-  // The server has its own signal handlers until it has stopped. After that a signal must not change the exit
-  // code.
+  // The server has its own signal handlers until it has stopped. Later signals must not change the exit code.
   onInterrupt(() => build?.stop());
   const unlisten = onHangUp(followed.reload, server);
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
@@ -163,14 +161,14 @@ interface Served {
   readonly models: Models;
   /** The options of the batch service. */
   readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
-  /** The server stops if an engine fails for good. */
+  /** Whether the server stops if an engine fails permanently. */
   readonly mayFail: boolean;
   readonly pulls?: Pulls;
 }
 
 /**
- * Returns the native kernels being built, if models can start in WebAssembly meanwhile. A backend that was
- * requested or is to be measured waits for the build.
+ * Returns the native kernels that are being built, if models can start in WebAssembly. A requested backend, or one to
+ * measure, waits for the build.
  */
 async function kernelsToCome(
   { values: { backend } }: ServeSettings,
@@ -191,8 +189,8 @@ async function kernelsToCome(
 }
 
 /**
- * Waits until the backend is decided, because one backend answers a batch from its first line to its last.
- * Never resolves if the server stops first.
+ * Waits until the backend is known, because one backend must answer all lines of a batch. Never resolves if the server
+ * stops first.
  */
 async function whenDecided(coming: ComingKernels, build: BackgroundBuild): Promise<void> {
   await coming.settled();
@@ -251,7 +249,7 @@ async function openPulls({ values }: ServeSettings, onPulled: () => void): Promi
   return await Pulls.open(folder!, { endpoint }, onPulled);
 }
 
-/** Reloads files that change while the server runs, and on `reload` at once. */
+/** Reloads files that change while the server runs. Calling `reload` reloads them at once. */
 function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log: RequestLog | undefined) {
   const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
   return {
@@ -273,15 +271,13 @@ function onHangUp(reload: () => void, server: HttpServer): () => void {
   return () => Deno.removeSignalListener("SIGHUP", handler);
 }
 
-/** Returns the engine's options. */
+/** Returns the engine's options from the server's settings. */
 function engineOptions(settings: ServeSettings) {
   const { chatTemplate: _, ...values } = settings.values;
   return { ...loadOptions(values), ...parallelOptions(settings), warn: once(warn) };
 }
 
-/**
- * Returns the options that do not concern the model. Throws if others could reach the server without a key.
- */
+/** Returns the server's options that do not concern the model. Throws if others could reach it without a key. */
 function serveOptions({ values }: ServeSettings) {
   const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
   const { cors, openHealth, pathPrefix, strictParameters } = values;
@@ -310,7 +306,7 @@ function warn(message: string): void {
   note(message, "warning");
 }
 
-/** Stops the server when its engine has failed for good. The returned function says whether that happened. */
+/** Stops the server when its engine has failed permanently. The returned function says whether that happened. */
 function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   let failed = false;
   const look = ({ engine }: OfferedModel) => {

@@ -17,10 +17,16 @@ import {
 import type { Settings } from "../shared/read_settings.ts";
 import { choice, count, onOff, path, paths, text, texts } from "../shared/settings.ts";
 
-/** The only folder that the task may write to. An installed server uses the current folder. */
+/**
+ * Default folder of files and batches: the only folder that the task may write to. An installed server uses the current
+ * folder.
+ */
 const DEFAULT_DATA = FROM_SOURCE ? fromFileUrl(shipped(".compy")) : ".compy";
 
-/** All settings of the server. Each entry gives a flag, an environment variable, a key of the config file and a line of the help. */
+/**
+ * All settings of the server. Each entry gives a flag, an environment variable, a key of the config file and a line of
+ * the help.
+ */
 export const SERVE_SETTINGS = {
   model: paths("FILE", {
     help:

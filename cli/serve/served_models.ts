@@ -12,12 +12,12 @@ export function hasSeveral({ values: { model, models, memoryMb, idleUnload } }: 
   return model.length > 1 || [models, memoryMb, idleUnload].some((value) => value !== undefined);
 }
 
-/** Returns the aliases of the only model. */
+/** Returns the aliases of a server's single model. */
 export function aliasesOfOne({ values: { alias } }: ServeSettings, id: string): string[] {
   return readAliases(alias, [id]).map(({ name }) => name);
 }
 
-/** Returns the chat template that replaces the only model's. Throws if it cannot be used. */
+/** Returns the chat template that replaces a single model's. Throws if it cannot be used. */
 export function templateOfOne(
   { values: { chatTemplate: given } }: ServeSettings,
   id: string,

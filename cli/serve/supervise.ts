@@ -16,20 +16,15 @@ const CONFIG = fromFileUrl(shipped("deno.json"));
  */
 const SUPERVISED = "COMPY_SUPERVISED";
 
-/** A child that ends sooner than this after it was ready counts as failed at the start. */
+/** Milliseconds after becoming ready within which an ended child counts as failed at the start. */
 const ALIVE_MS = 1000;
-/**
- * Wait before each restart after that many failed starts in a row. After the last one the supervisor gives
- * up.
- */
+/** Milliseconds to wait before each restart, by failed starts in a row. After the last one the supervisor gives up. */
 const WAITS_MS = [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
-/**
- * Signals that end a child before it listens for signals. An end by one of these signals counts as a requested stop.
- */
+/** Signals that end a child before it handles signals. Such an end counts as a requested stop. */
 const ASKED: readonly string[] = ["SIGTERM", "SIGINT"];
 const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
-/** A child's exit status. `readyMs` is how long the child was ready; undefined if it never became ready. */
+/** A child's exit status. `readyMs`: milliseconds for which the child was ready; undefined if it never was. */
 interface End extends Deno.CommandStatus {
   readonly readyMs: number | undefined;
 }
@@ -82,23 +77,25 @@ export async function supervise(
 /** Decides when a child that has ended is restarted. */
 export class Restarts {
   #wasReady = false;
-  /** Failed starts in a row. */
+  /** Number of failed starts in a row. */
   count = 0;
 
   /**
-   * Returns the wait in milliseconds; undefined if the supervisor gives up. `readyMs` is how long the child
-   * was ready, if it was.
+   * Returns the wait in milliseconds; undefined if the supervisor gives up. `readyMs`: milliseconds for which the child
+   * was ready.
    */
   waitAfter(readyMs: number | undefined): number | undefined {
     this.#wasReady ||= readyMs !== undefined;
-    // A child that was never ready will hardly succeed later: a setting is wrong or a model is missing.
+    // A child that was never ready has a wrong setting or a missing model, so another start would fail too.
     if (!this.#wasReady) return undefined;
     if (readyMs !== undefined && readyMs >= ALIVE_MS) this.count = 0;
     return WAITS_MS[this.count++];
   }
 }
 
-/** The child has its own process group, so one Ctrl-C reaches it once, through its parent. */
+/**
+ * Returns the command for the child, in its own process group, so that one Ctrl-C reaches it once, through its parent.
+ */
 function childCommand(args: readonly string[], { values }: ServeSettings): Deno.Command {
   const port = values.unix === undefined ? ["--port", `${portOf(values)}`] : [];
   const given = withoutPort(args);
@@ -129,7 +126,7 @@ function childCommand(args: readonly string[], { values }: ServeSettings): Deno.
   });
 }
 
-/** A free port is chosen once, so that the server keeps its address after a restart. */
+/** Returns the server's port. A free port is chosen once, so that the server keeps its address after a restart. */
 function portOf({ host, port }: ServeSettings["values"]): number {
   if (port !== 0) return port;
   const listener = listening({ host, port, unix: undefined }, () => Deno.listen({ hostname: host, port }));
@@ -145,8 +142,7 @@ function withoutPort(args: readonly string[]): string[] {
 }
 
 /**
- * Returns the flags for permissions beyond the task's own. The child needs them because deno's flags replace
- * those of the task.
+ * Returns permission flags beyond the task's own. The child needs them because deno's flags replace those of the task.
  */
 function grants(values: ServeSettings["values"]): string[] {
   const { allowPull, models } = values;
@@ -181,12 +177,12 @@ async function untilEnd(child: Deno.ChildProcess): Promise<End> {
   return { ...status, readyMs: readyAt && performance.now() - readyAt };
 }
 
-/** A missing reader, a terminal that has hung up or a full disk must not stop the server. */
+/** Prints bytes. A missing reader, a hung-up terminal or a full disk must not stop the server. */
 async function printAll(bytes: Uint8Array): Promise<void> {
   try {
     for (let done = 0; done < bytes.length;) done += await Deno.stdout.write(bytes.subarray(done));
   } catch {
-    // There is no place left to print to.
+    // No output is left for an error.
   }
 }
 
@@ -198,7 +194,7 @@ function kill(child: Deno.ChildProcess | undefined, signal: Deno.Signal): void {
   }
 }
 
-/** Whether a supervisor runs this process. */
+/** Returns whether a supervisor runs this process. */
 export function isSupervised(): boolean {
   return Deno.env.get(SUPERVISED) === "1";
 }

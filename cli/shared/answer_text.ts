@@ -1,6 +1,6 @@
 import { type ChatReader, type EnginePart, type TokenEvent, tryJson } from "../../lib/model.ts";
 
-/** Where an answer is shown. */
+/** The destination of an answer's text. */
 export interface AnswerDisplay {
   /** Whether thinking is shown. */
   readonly thinking: boolean;
@@ -10,7 +10,7 @@ export interface AnswerDisplay {
 /** A complete tool call. */
 export interface ShownCall {
   readonly name: string;
-  /** JSON, exactly as the model wrote it. */
+  /** The call's arguments as JSON, exactly as the model wrote them. */
   readonly arguments: string;
 }
 
@@ -18,11 +18,11 @@ export interface ShownCall {
 export class AnswerText {
   text = "";
   reasoning = "";
-  /** Complete calls. Each is shown as a line of JSON. */
+  /** Complete tool calls. Each is shown as a line of JSON. */
   readonly calls: ShownCall[] = [];
-  /** The call whose arguments are arriving. */
+  /** The tool call whose arguments are arriving. */
   #open: { readonly name: string; arguments: string } | undefined;
-  /** The kind of text shown last. */
+  /** The kind of text that was shown last. */
   #last: "text" | "call" | undefined;
   /** Whether thinking has ended. */
   #ended = false;
@@ -46,7 +46,7 @@ export class AnswerText {
     this.#end();
   }
 
-  /** Whether the answer ended within a call. */
+  /** Whether the answer ended inside a tool call. */
   get hasCutCall(): boolean {
     return this.#open !== undefined;
   }
@@ -61,7 +61,7 @@ export class AnswerText {
     else this.#said(part);
   }
 
-  /** Shows the latest call if it is complete. */
+  /** Shows the latest tool call if it is complete. */
   #call(): void {
     const call = this.#open;
     if (!call || tryJson(call.arguments) === undefined) return;
@@ -70,7 +70,7 @@ export class AnswerText {
     this.#show("call", `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`);
   }
 
-  /** Puts each call on its own line. */
+  /** Shows text, with each call on its own line. */
   #show(kind: "text" | "call", text: string): void {
     const isNewLine = this.#last !== undefined && (kind === "call" || this.#last === "call");
     this.#last = kind;
@@ -87,7 +87,7 @@ export class AnswerText {
     if (this.display.thinking) this.display.show(part.text, true);
   }
 
-  /** Separates thinking and answer with an empty line. */
+  /** Ends thinking: separates it from the answer with an empty line. */
   #end(): void {
     if (this.#ended || !this.display.thinking || this.reasoning === "") return;
     this.#ended = true;

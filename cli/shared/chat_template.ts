@@ -6,10 +6,10 @@ export const CHAT_TEMPLATE = path("FILE", {
   help: "a Jinja chat template, in place of the one in the model's file",
 });
 
-/** A template has at most 2^20 characters. */
+/** Maximum bytes of a template file; a template has at most 2^20 characters. */
 const MAX_BYTES = 4 * 2 ** 20;
 
-/** Returns the chat template in a file. Throws a message with the file, and the line of an error in it. */
+/** Returns the chat template in a file. Throws an error with the file, and the line of an error in it. */
 export function readChatTemplate(file: string): GivenTemplate {
   const what = `Cannot read the chat template "${file}"`;
   let bytes: Uint8Array;

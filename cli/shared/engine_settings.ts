@@ -36,7 +36,7 @@ function settingOf({ placeholder, doc: help, words, max, isFile, isList }: LoadO
   return isFile ? path(placeholder, { help }) : text(placeholder, { help });
 }
 
-/** Options of the computation. `ISA` is for commands that measure or try one model. */
+/** Options of the computation for commands. `ISA` is for commands that measure or try one model. */
 export const { isa: ISA, ...COMPUTE } = settingsOf(COMPUTE_OPTIONS);
 export const DRAFTS = settingsOf(DRAFT_OPTIONS);
 export const ADAPTERS = settingsOf(ADAPTER_OPTIONS);

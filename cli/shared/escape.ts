@@ -1,17 +1,14 @@
-/**
- * Makes text of strangers harmless for a terminal. Old versions of Deno must be able to read this file
- * (main.ts).
- */
+/** Makes strangers' text harmless for a terminal. Old versions of Deno must be able to read this file (main.ts). */
 
 /**
- * Characters that control a terminal, reorder its text or end its lines: C0 and C1 controls, DEL,
+ * Pattern of characters that control a terminal, reorder its text or end its lines: C0 and C1 controls, DEL,
  * bidirectional overrides and isolates, line and paragraph separators, and surrogates without a partner.
  */
 const UNSAFE = /[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 
 const NAMED: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r" };
 
-/** Written as in JSON, so that escaped JSON has the same value. */
+/** Returns a character as a JSON escape, so that escaped JSON has the same value. */
 function written(character: string): string {
   return NAMED[character] ?? `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
 }
@@ -21,7 +18,7 @@ export function escaped(text: string): string {
   return text.replace(UNSAFE, (character) => character === "\t" ? "\t" : written(character));
 }
 
-/** Like `escaped`, but lines stay lines. */
+/** Returns the text with control characters escaped. Line ends stay. */
 export function escapedLines(text: string): string {
   return text.split(/\r?\n/).map(escaped).join("\n");
 }
@@ -44,7 +41,7 @@ export class EscapedStream {
   #held = "";
 
   /**
-   * Returns what can be shown so far. The first half of a surrogate pair waits for the other one, and a
+   * Adds text. Returns the part that can be shown now: the first half of a surrogate pair waits for the second, a
    * carriage return for its newline.
    */
   next(part: string): string {

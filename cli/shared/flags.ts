@@ -1,6 +1,6 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 
-/** Wrong usage of a command: exit code 2. */
+/** Thrown for wrong usage of a command, which ends with exit code 2. */
 export class UsageError extends Error {
   override name = "UsageError";
 }
@@ -60,7 +60,7 @@ export class Flags {
     return this.#operands[name];
   }
 
-  /** Returns the text of a switch in a list: `true`, or the text after `=`. Empty if it was not given. */
+  /** Returns the value of a switch in a list: `true`, or the text after `=`; empty if it was not given. */
   switched(name: string): string[] {
     const given = this.#args.filter((arg) => arg === dashed(name) || arg.startsWith(`${dashed(name)}=`));
     return given.slice(-1).map((arg) => arg.slice(dashed(name).length + 1) || "true");
@@ -83,9 +83,9 @@ function refuseUnknown(arg: string, key?: string): void {
 }
 
 /**
- * Rewrites `--port -1` as `--port=-1`: a negative number is the value of the option before it, which then
- * reports what is wrong. A lone `-` is a value too, as in `--log -`. Throws UsageError for other words after
- * "-" in a value's place, because they may be an option or a value.
+ * Returns the words with `--port -1` as `--port=-1`: a negative number is the value of the option before it. A lone `-`
+ * is a value too, as in `--log -`. Throws UsageError for other words after "-" in a value's place, because they may be
+ * an option or a value.
  */
 function joinNegatives(args: readonly string[], values: readonly string[]): string[] {
   const takesValue = new Set(values.map(dashed));

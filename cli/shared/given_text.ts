@@ -6,10 +6,10 @@ import { note } from "./terminal.ts";
 
 /** Maximum bytes of one text: more than any context window holds, and small enough for memory. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;
-/** After this time without a byte from a pipe, a note says that the command waits for input. */
+/** Milliseconds without a byte from a pipe, after which a note says that the command waits for input. */
 const SILENCE_MS = 2000;
 
-/** Names standard input in `--file` and as the text. */
+/** Name of standard input in `--file` and as the text. */
 const STDIN = "-";
 
 /** A source of bytes: an open file or standard input. */

@@ -20,7 +20,7 @@ import type { Values } from "./settings.ts";
 import { note, ProgressLine } from "./terminal.ts";
 import { asFlags } from "./words.ts";
 
-/** The id of the demo model. */
+/** Id of the bundled demo model. */
 const DEMO_ID = "demo";
 
 /**
@@ -37,7 +37,7 @@ export function modelId(given: string | undefined): string {
   return given === undefined ? DEMO_ID : modelName(pulledModel(given) ?? given);
 }
 
-/** Returns what to do if the file does not exist. */
+/** Returns advice for a model file that does not exist. */
 function advice(given: string | undefined): string {
   if (given === undefined) return "name a GGUF file with --model";
   return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" has this name (deno task pull list)`;
@@ -59,7 +59,7 @@ export async function loadWithProgress(
   }
 }
 
-/** Values of the settings that describe an engine. A command may have any of them. */
+/** Values of the settings that describe an engine; a command may have any of them. */
 type EngineValues = Partial<
   Values<
     & typeof COMPUTE
@@ -92,10 +92,7 @@ export function loadOptions(values: EngineValues): Omit<EngineLoadOptions, "mode
   };
 }
 
-/**
- * Returns how many sequences run at once. If the number is the default, the KV cache shrinks to the free
- * memory.
- */
+/** Returns the number of sequences to run at once. For the default number, the KV cache shrinks to the free memory. */
 export function parallelOptions(
   { values, sources }: { values: { parallel: number }; sources: { parallel: string } },
 ): { readonly parallel: number; readonly kvShare: number | undefined } {
@@ -107,7 +104,7 @@ export function loadForOne(values: EngineValues & Partial<Values<{ model: typeof
   return loadWithProgress({ ...loadOptions(values), model: modelPath(values.model), parallel: 1 });
 }
 
-/** Describes the backend, and why it was chosen if it was. */
+/** Returns the backend in words, with the reason if it was chosen. */
 export function describeBackend(
   { name, isa, threads }: LoadedEngine["backend"]["info"],
   choice: string,

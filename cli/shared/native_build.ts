@@ -17,7 +17,7 @@ import { FROM_SOURCE, shipped } from "../../package.ts";
 import { drawLine, logs, note, onInterrupt } from "./terminal.ts";
 
 /**
- * Runs the build in its own process group, which ends when this process closes the shell's input or dies.
+ * Shell script that runs the build in its own process group. It ends when this process closes its input or dies.
  * Otherwise cargo would leave its compilers running.
  */
 const GROUP = `exec 3<&0
@@ -74,7 +74,7 @@ export class BackgroundBuild {
   #isStopped = false;
   #hasEnded = false;
 
-  /** Needs the permission to run programs, which the caller may give up afterwards. */
+  /** Starts the build. It needs the permission to run programs, which the caller may give up afterwards. */
   constructor(libraries: readonly LibraryName[], command: readonly string[] = buildCommand(libraries)) {
     for (const library of libraries) this.#results.set(library, Promise.withResolvers());
     this.#child = new Deno.Command("sh", {
@@ -109,7 +109,7 @@ export class BackgroundBuild {
     this.#end();
   }
 
-  /** Ends the shell, which then ends all other processes of its group. */
+  /** Ends the shell. The shell then ends all other processes of its group. */
   #end(): void {
     this.#hasEnded = true;
     this.#report.stop();

@@ -5,10 +5,10 @@ import { flagOf, helpEntry, keyOf, type Setting, type SettingsTable, type Values
 import { out } from "./terminal.ts";
 import { explained } from "../../lib/system_errors.ts";
 
-/** The source of a value. A later source in this list overrides an earlier one. */
+/** Sources of a setting's value. A later one overrides an earlier one. */
 export type Source = "default" | "config file" | "environment" | "flag";
 
-/** The value of each setting, and its source. */
+/** The values of settings, and the source of each. */
 export interface Settings<Table extends SettingsTable> {
   readonly values: Values<Table>;
   readonly sources: Readonly<Record<keyof Table, Source>>;
@@ -35,7 +35,7 @@ export function settingsFlags(
 /** Flags of a command that also reads a config file and the environment. */
 export const CONFIG_FLAGS: FlagNames = { values: ["config"], switches: ["print-config"] };
 
-/** The `--help` lines of these flags. */
+/** The `--help` lines of the config file's flags. */
 export const CONFIG_HELP =
   helpEntry("  --config FILE", "a JSON file of settings; its keys are the options' names with _ for -") +
   helpEntry(
@@ -44,9 +44,9 @@ export const CONFIG_HELP =
   );
 
 /**
- * Returns the values that the flags set. With `environment`, variables and the config file (`--config`,
- * COMPY_CONFIG) set the values that no flag sets. Throws UsageError for an unknown key or a value that is not
- * allowed; the message names the source and the allowed values.
+ * Returns the values of a command's settings, as set by flags. With `environment`, variables and the config file
+ * (`--config`, COMPY_CONFIG) set the values that no flag sets. Throws UsageError for an unknown key or a value that is
+ * not allowed; the message names the source and the allowed values.
  */
 export function readSettings<Table extends SettingsTable>(
   table: Table,
@@ -109,7 +109,7 @@ function namesOf(name: string, { short }: Setting): string[] {
   return short === undefined ? [flagOf(name)] : [short, flagOf(name)];
 }
 
-/** An empty variable counts as unset. */
+/** Returns a setting's value from the environment. An empty variable counts as unset. */
 function fromEnvironment(name: string, setting: Setting, given: string | undefined): Found | undefined {
   if (!given) return undefined;
   const words = setting.several ? given.split(",").map((word) => word.trim()) : [given];
@@ -157,7 +157,7 @@ function parseConfig(file: string): object {
   throw new UsageError(`The config file "${file}" must be a JSON object (got ${show(content)})`);
 }
 
-/** Returns the accepted value. Throws UsageError that `where` must follow the setting's rule. */
+/** Returns the accepted value. Throws UsageError with the setting's rule, and `where` as the place. */
 export function checked(
   setting: Pick<Setting, "accept" | "rule" | "listRule"> & Partial<Setting>,
   value: unknown,
@@ -210,7 +210,7 @@ export function describeSettings<Table extends SettingsTable>(
   ).join("");
 }
 
-/** Returns the environment variable: `kvMb` -> `COMPY_KV_MB`. */
+/** Returns the name of a setting's environment variable: `kvMb` -> `COMPY_KV_MB`. */
 function variableOf(name: string): string {
   return `COMPY_${keyOf(name).toUpperCase()}`;
 }

@@ -1,8 +1,8 @@
 /** Types and constructors of a command's options. */
 
 /**
- * One setting of a command. Its name in a table, in camelCase, gives its flag (`--kv-mb`) and, for commands with a config file, its
- * environment variable (`COMPY_KV_MB`) and its key in the file (`kv_mb`).
+ * One setting of a command. Its name in a table, in camelCase, gives its flag (`--kv-mb`) and, for commands with a
+ * config file, its environment variable (`COMPY_KV_MB`) and its key in the file (`kv_mb`).
  */
 export interface Setting<T = unknown> {
   /** Placeholder of the value in the help; undefined for a switch. */
@@ -13,25 +13,25 @@ export interface Setting<T = unknown> {
    * of a flag.
    */
   readonly accept: (value: unknown) => unknown;
-  /** The allowed values for messages: `must be …`. */
+  /** The allowed values in words, for messages: `must be …`. */
   readonly rule: string;
-  /** The rule for a single value that was given in place of a list. */
+  /** The rule in words for a single value that was given instead of a list. */
   readonly listRule?: string;
   readonly fallback: T;
   /** Whether the flag may be repeated. Commas separate the values in the environment. */
   readonly several: boolean;
   /** Whether the value must never be shown. */
   readonly secret: boolean;
-  /** Set if the value is a path. Paths in a config file are relative to the file's folder. */
+  /** Describes the path, if the value is one. Paths in a config file are relative to the file's folder. */
   readonly path: PathSpec | undefined;
-  /** A second flag of one letter. */
+  /** A second flag of one letter for the setting. */
   readonly short?: string;
-  /** Returns the value that the text of a flag or variable means, or the text itself if it is malformed. */
+  /** Returns the value of a flag's or variable's text; the text itself if it is malformed. */
   readonly parse: (text: string) => unknown;
 }
 
 interface PathSpec {
-  /** Values that are not paths, such as `none`. */
+  /** Words that are allowed besides paths, such as `none`. */
   readonly words?: readonly string[];
   /** Whether a value may be NAME=PATH. */
   readonly named?: boolean;
@@ -41,7 +41,7 @@ interface PathSpec {
 
 interface Spec<D> {
   readonly help: string;
-  /** The value when the setting is not given. */
+  /** The default value of the setting. */
   readonly default?: D;
 }
 
@@ -204,12 +204,12 @@ export type Values<Table extends SettingsTable> = {
   readonly [Name in keyof Table]: Table[Name] extends Setting<infer T> ? T : never;
 };
 
-/** Returns the flag without dashes: `kvMb` -> `kv-mb`. */
+/** Returns the flag of a setting without dashes: `kvMb` -> `kv-mb`. */
 export function flagOf(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** Returns the config key: `kvMb` -> `kv_mb`. */
+/** Returns the config-file key of a setting: `kvMb` -> `kv_mb`. */
 export function keyOf(name: string): string {
   return flagOf(name).replaceAll("-", "_");
 }
@@ -240,5 +240,5 @@ export function helpEntry(flag: string, help: string): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** The help line of `--help`. */
+/** The help text of the option `--help`. */
 export const HELP_LINE = helpEntry("  --help", "print this text");

@@ -1,4 +1,4 @@
-/** Formats a number of bytes, for example "1.9 GB". */
+/** Returns a number of bytes in words, for example "1.9 GB". */
 export function sizeInWords(bytes: number): string {
   const [unit, name] = bytes >= 1e9
     ? [1e9, "GB"] as const

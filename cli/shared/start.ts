@@ -1,11 +1,10 @@
 /**
- * Tells how compy was started, and what a user types to start a command. Old versions of Deno must be able to
- * read this file.
+ * Tells how compy was started, and how a user starts its commands. Old versions of Deno must be able to read this file.
  */
 import { fromFileUrl, join } from "@std/path";
 import { DENO_VERSION, FROM_SOURCE, installedWords, NAME, OLDEST_DENO, shipped } from "../../package.ts";
 
-/** The launcher of `deno task link` puts this word before the user's words. */
+/** Word that the launcher of `deno task link` puts before the user's words. */
 export const LINKED = "--linked";
 
 /** How the user started a command from a checkout. */
@@ -29,7 +28,10 @@ export function asCalled(text: string): string {
   return calledFrom(text, { linked: isLinked(), caller: Deno.cwd(), root });
 }
 
-/** Like asCalled, for any start. Outside the checkout's folder a task needs the checkout's configuration. */
+/**
+ * Returns the text as asCalled does, for any start. Outside the checkout's folder, a task needs the checkout's
+ * configuration.
+ */
 export function calledFrom(text: string, { linked, caller, root }: Start): string {
   const called = linked ? installedWords(text) : text;
   if (`${caller}/`.startsWith(`${root}/`)) return called;
@@ -40,12 +42,12 @@ export function calledFrom(text: string, { linked, caller, root }: Start): strin
     .replace(/ main\.ts (?=[a-z$-])/g, () => ` ${main} `);
 }
 
-/** Quotes a word for a shell. */
+/** Returns a word quoted for a shell. */
 export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Returns one line that says why these words cannot run and what to run instead; undefined if they can. */
+/** Returns one line that says why the words cannot run and what to run instead; undefined if they can. */
 export function obstacle(
   words: readonly string[],
   { deno, mayRead, isCommand }: {

@@ -3,7 +3,7 @@ import { asCalled } from "./start.ts";
 
 const encoder = new TextEncoder();
 
-/** Collects standard output while it is captured. */
+/** Standard output that is being captured; undefined otherwise. */
 let capture: string[] | undefined;
 
 export interface Style {
@@ -47,7 +47,7 @@ export type LogLevel = typeof LOG_LEVELS[number];
 
 let logged: LogLevel = "info";
 
-/** Sets the level; messages of lower levels are no longer printed. */
+/** Sets the log level; messages of lower levels are no longer printed. */
 export function setLogLevel(level: LogLevel): void {
   logged = level;
 }
@@ -72,8 +72,8 @@ const MOST_OF_SENDER = 50;
 const DAY_MS = 86_400_000;
 
 /**
- * Returns a function that passes each message on once a day, and only so many different ones. `sender` names whose request
- * the message is about: nobody can use up the others' messages.
+ * Returns a function that passes each message on once a day, and only so many different ones. `sender` names whose
+ * request the message is about: nobody can use up the others' messages.
  */
 export function once(
   tell: (message: string) => void,
@@ -112,7 +112,7 @@ export function err(text: string): void {
   try {
     write(Deno.stderr, escapedMessage(asCalled(text.slice(0, text.length - end.length))) + end);
   } catch {
-    // There is no place left to report this.
+    // No output is left to report this.
   }
 }
 
@@ -140,7 +140,7 @@ function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): 
 const DIM = "\x1b[2m";
 const PLAIN = "\x1b[0m";
 
-/** Waits below this time need no progress line. */
+/** Minimum milliseconds of a wait that gets a progress line. */
 const PATIENCE_MS = 300;
 const REDRAW_MS = 100;
 
