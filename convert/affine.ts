@@ -1,12 +1,12 @@
 import type { TensorList } from "./tensor_list.ts";
 
-/** Lists a matrix and its bias. */
+/** Adds a matrix and its bias to the list of tensors. */
 export function affine(list: TensorList, name: string, module: string, rows: number, columns: number): void {
   list.matrix(name, module, rows, columns);
   list.vector(`${name}.bias`, `${module}.bias`, rows);
 }
 
-/** Lists a LayerNorm's weights and biases. `map` is applied to the weights. */
+/** Adds a LayerNorm's weights and biases to the list of tensors. `map` is applied to the weights. */
 export function affineNorm(
   list: TensorList,
   name: string,

@@ -22,11 +22,11 @@ export { ConvertError } from "./errors.ts";
 export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
 
 export interface ConvertOptions {
-  /** A folder with config.json, tokenizer.json and safetensors files. */
+  /** Path of a folder with config.json, tokenizer.json and safetensors files. */
   readonly folder: string;
-  /** The file to write. The file must not exist. */
+  /** Path of the file to write, which must not exist. */
   readonly out: string;
-  /** Format for all matrices. Without it every tensor keeps its bits, or conversion fails. */
+  /** Format for all matrices. Without it, every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;
   /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
@@ -34,14 +34,14 @@ export interface ConvertOptions {
   readonly signal?: AbortSignal;
 }
 
-/** A written tensor. */
+/** Report on a written tensor. */
 export interface TensorReport {
   readonly name: string;
   readonly type: TensorType;
   readonly shape: readonly number[]; // ggml order
-  /** Storage format in the checkpoint. */
+  /** The tensor's format in the checkpoint. */
   readonly source: string;
-  /** Set for quantized tensors only. */
+  /** Error of a quantized tensor; undefined for other tensors. */
   readonly error?: QuantizationError;
 }
 
@@ -50,14 +50,14 @@ export interface ConvertReport {
   readonly fileBytes: number;
   readonly architecture: string;
   readonly tensors: readonly TensorReport[];
-  /** Number of unused checkpoint tensors, by the part that they belong to. */
+  /** Number of unused checkpoint tensors, by model part. */
   readonly leftOut: Readonly<Record<string, number>>;
-  /** Why compy cannot run the file; undefined when it can. */
+  /** Reason why compy cannot run the file; undefined if it can. */
   readonly refusal?: string;
 }
 
 const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
-/** The largest published tokenizer.json has 35 MB. */
+/** Maximum bytes of tokenizer.json; the largest published one has 35 MB. */
 const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
 /** Version of ggml's block formats. */
 const QUANTIZATION_VERSION = 2;

@@ -1,4 +1,4 @@
-/** Converts checkpoints of decoders that a family describes. */
+/** Converts checkpoints of decoders that a family's description covers. */
 import {
   type Checkpoint,
   type DecoderConfig,
@@ -23,7 +23,7 @@ import { entry } from "./write/metadata.ts";
 
 type Modules = Readonly<Record<string, string>>;
 
-/** Llama's module names, and those of most families, by GGUF tensor name. */
+/** Module names by GGUF tensor name, for Llama and most families. */
 const MODULES: Modules = {
   token_embd: "embed_tokens",
   layers: "layers",
@@ -56,7 +56,7 @@ export interface LayerNames {
   readonly from: string;
 }
 
-/** Lists a block of a layer instead of the tensors that the traits name. */
+/** Adds a layer's block to the list, instead of the tensors that the traits name. */
 export interface OwnBlocks {
   readonly attention?: (names: LayerNames, decoder: DecoderConfig) => void;
   readonly feedForward?: (names: LayerNames, decoder: DecoderConfig, layer: number) => void;
@@ -118,7 +118,7 @@ export function convertDecoder(
   };
 }
 
-/** Lists the tensors of one layer. */
+/** Adds the tensors of one layer to the list. */
 export function addLayer(
   list: TensorList,
   decoder: Omit<LayerSizes, "embedding"> & Pick<DecoderConfig, "hidden">,
@@ -159,7 +159,7 @@ export function addLayer(
   layerTensors(traits, { ...decoder, embedding: decoder.hidden }, put, own);
 }
 
-/** Lists the matrices of a SwiGLU block, as almost all families have them. */
+/** Adds the matrices of a SwiGLU block to the list, under almost all families' names. */
 export function addFeedForward(
   list: TensorList,
   decoder: DecoderConfig,
@@ -190,7 +190,7 @@ function epsilonOf({ layerNorms }: Traits) {
   return layerNorms ? "layer_norm_epsilon" as const : undefined;
 }
 
-/** Rows of q, k or v in a matrix where a KV head's key and value follow its query heads. */
+/** Returns the rows of q, k or v in a matrix in which a KV head's key and value follow its query heads. */
 function groupedRows(
   name: string,
   { heads, kvHeads, headDim }: Omit<LayerSizes, "embedding">,
@@ -215,7 +215,7 @@ function addRopeFactors(list: TensorList, rope: RopeConfig): void {
   }
 }
 
-/** Returns the entries with arrays for what differs between layers. */
+/** Returns the entries, with arrays for values that differ between layers. */
 function replaced(
   entries: ReturnType<typeof decoderEntries>,
   architecture: string,

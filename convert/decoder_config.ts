@@ -19,15 +19,15 @@ const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
 /** Features of a family that most families lack. */
 interface DecoderOptions {
   readonly keys?: ConfigKeys;
-  /** Attention may have biases. */
+  /** Whether attention may have biases. */
   readonly biases?: boolean;
   /** Supported ways to extend the context; by default linear and Llama 3's. */
   readonly scalings?: readonly Scaling[];
-  /** YaRN's two multipliers may be any equal numbers; by default they must be 1. */
+  /** Whether YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;
   /** The feed-forward block's activation in config.json; by default SiLU. */
   readonly activation?: string;
-  /** Layer count of a config.json that lists its layers instead. */
+  /** Number of layers, for a config.json that lists its layers instead. */
   readonly layers?: number;
   /** Rotary base where config.json has none; by default 10,000. */
   readonly ropeBase?: number;
@@ -35,7 +35,7 @@ interface DecoderOptions {
   readonly partialRotary?: number;
 }
 
-/** Reads the keys that all decoders share. Throws ConvertError where one is missing or not supported. */
+/** Reads the keys that all decoders share. Throws ConvertError for a missing or unsupported one. */
 export function readDecoderConfig(config: Config, options: DecoderOptions = {}): DecoderConfig {
   const keys = { ...CONFIG_KEYS, ...options.keys };
   config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is supported");
@@ -63,7 +63,7 @@ export function readDecoderConfig(config: Config, options: DecoderOptions = {}):
   };
 }
 
-/** Reads the rotary keys, from `rope_parameters` or from the older `rope_scaling` and beside it. */
+/** Reads the rotary keys, from `rope_parameters` or from the older `rope_scaling` and its neighbours. */
 function readRope(
   config: Config,
   headDim: number,
@@ -128,7 +128,7 @@ function refuseMagnitude(fields: Config, allowed: string): never {
   fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
 }
 
-/** Allowed difference between a written magnitude and YaRN's own. */
+/** Allowed difference between the magnitude in config.json and YaRN's own. */
 const MAGNITUDE_ERROR = 1e-6;
 
 function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
@@ -150,7 +150,10 @@ function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
   };
 }
 
-/** Returns YaRN's multiplier. Two equal ones cancel the magnitude; most of GGUF's readers expect 1. `mscale` alone has no effect. */
+/**
+ * Returns YaRN's multiplier. Two equal ones cancel the magnitude; most GGUF readers expect 1. `mscale` alone has no
+ * effect.
+ */
 function readMultiplier(fields: Config, any?: boolean): number | undefined {
   const [own, all] = ["mscale", "mscale_all_dim"];
   if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers support no other"); }
@@ -213,8 +216,8 @@ export function decoderEntries(
 }
 
 /**
- * Returns the divisor of each rotary frequency: 1 for wavelengths much shorter than the original context, the factor for
- * longer ones, and a blend between them. Source: Llama 3.1's published reference code.
+ * Returns the divisor of each rotary frequency: 1 for wavelengths much shorter than the original context, the factor
+ * for longer ones, and a blend between them. Source: Llama 3.1's published reference code.
  */
 export function llama3Factors({ base, rotated }: RopeConfig, scaling: Llama3Scaling): Float32Array {
   const { factor, lowFrequency, highFrequency, originalContext } = scaling;

@@ -7,15 +7,15 @@ export type LeftOut = readonly (readonly [what: string, name: RegExp])[];
 /** A converted decoder, except its output matrix, which `convertModel` adds. */
 export interface ModelParts {
   readonly decoder: DecoderConfig;
-  /** The architecture, where it is not the model type's. */
+  /** Architecture of the file, if it is not the model type's. */
   readonly architecture?: string;
   /** Tensors that are left out of this model. */
   readonly leftOut?: LeftOut;
   readonly entries: readonly Entry[];
-  /** Applied to the weights of the final norm. */
+  /** Function to apply to the weights of the final norm. */
   readonly outputNorm?: (weight: number) => number;
-  /** GGUF's and the checkpoint's names of the final norm; by default `output_norm.weight` and `norm.weight`. */
+  /** Names of the final norm in GGUF and in the checkpoint; by default `output_norm.weight` and `norm.weight`. */
   readonly lastNorm?: { readonly name: string; readonly tensor: string };
-  /** Whether the output matrix is the embedding; by default `tie_word_embeddings` says so. */
+  /** Whether the output matrix is the embedding; by default as `tie_word_embeddings` says. */
   readonly tied?: boolean;
 }

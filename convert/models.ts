@@ -50,13 +50,13 @@ import {
 } from "./mixtures/sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
 
-/** Keys and tensors of the GGUF file. */
+/** Keys and tensors of the GGUF file to write. */
 export interface ConvertedModel {
   readonly architecture: string;
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
   readonly tensors: readonly OutputTensor[];
-  /** Number of tensors that were left out, by the part of the model that they belong to. */
+  /** Number of tensors that were left out, by model part. */
   readonly leftOut: Readonly<Record<string, number>>;
 }
 
@@ -67,7 +67,7 @@ interface Kind {
   readonly convert: Convert;
 }
 
-/** Models whose conversion needs code of its own, by `model_type`. */
+/** Models with a separate converter, by `model_type`. */
 const OTHERS: Readonly<Record<string, Kind>> = {
   granitemoehybrid: { architecture: "granitehybrid", convert: convertGraniteHybrid },
   deepseek: { architecture: "deepseek", convert: convertDeepseek },
@@ -110,7 +110,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };
 
-/** Models that a family's description converts. */
+/** Models whose conversion follows a family's description. */
 const DESCRIBED = [...FAMILIES.values()].flatMap((family) =>
   Object.entries(family.checkpoints ?? {}).map(([type, checkpoint]): [string, Kind] => {
     const convert: Convert = (config, list, prefix) =>
@@ -119,10 +119,10 @@ const DESCRIBED = [...FAMILIES.values()].flatMap((family) =>
   })
 );
 
-/** Decoders, by `model_type`. */
+/** Converters of decoders, by `model_type`. */
 const MODELS: Readonly<Record<string, Kind>> = { ...Object.fromEntries(DESCRIBED), ...OTHERS };
 
-/** Encoders, by `model_type`. */
+/** Converters of encoders, by `model_type`. */
 const ENCODERS: Readonly<
   Record<
     string,
@@ -138,12 +138,15 @@ const ENCODERS: Readonly<
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
-/** Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models without a head. */
+/**
+ * Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models
+ * without a head.
+ */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
-/** Names of the output matrix: in most models, in multimodal ones, in InternLM. */
+/** Possible names of the output matrix: in most models, in multimodal ones, in InternLM. */
 const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
-/** The classification head of a decoder. The head reads the last token's row. */
+/** Name of a decoder's classification head, which reads the last token's row. */
 const CLASSIFIER = "score";
 
 /** Tensors that are left out of every model. */
@@ -187,7 +190,7 @@ export function convertModel(
   const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };
   list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
-  // config.json may leave out a family's default. A model without an output matrix must be tied.
+  // config.json may omit a family's default. A model without an output matrix must be tied.
   const isClassifier = finder.has(`${CLASSIFIER}.weight`);
   const tied = parts.tied ?? (isClassifier ||
     (config.has("tie_word_embeddings") ? config : root).boolean(
@@ -236,7 +239,10 @@ function convertEncoder(
   };
 }
 
-/** Counts the tensors that are left out. Throws ConvertError for a tensor that is neither used nor known. */
+/**
+ * Returns the number of tensors left out, by model part. Throws ConvertError for a tensor that is neither used nor
+ * known.
+ */
 function countLeftOut(
   checkpoint: Checkpoint,
   used: ReadonlySet<string>,
@@ -247,7 +253,7 @@ function countLeftOut(
   for (const { name, file } of checkpoint.tensors.values()) {
     if (used.has(name)) continue;
     let what = [...LEFT_OUT, ...ofModel].find(([, pattern]) => pattern.test(name))?.[0];
-    // A tied output matrix is not read, even where the checkpoint has one.
+    // A tied output matrix is not read, even if the checkpoint has one.
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {
       refuse(file, `tensor ${quote(name)}`, "no part of the model reads it");

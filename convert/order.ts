@@ -1,4 +1,4 @@
-/** A new order of rows, columns or elements: source runs, [start, count], in the result's order. */
+/** A new order of rows, columns or elements: source runs, [start, count], in the order of the result. */
 export type Runs = readonly (readonly [start: number, count: number])[];
 
 /**
@@ -28,7 +28,7 @@ export function interleavedPairs(heads: number, headDim: number): Runs {
   return runs;
 }
 
-/** Returns the vector in this order. */
+/** Returns the vector's values in the given order. */
 export function inOrder(values: Float32Array, runs: Runs): Float32Array<ArrayBuffer> {
   const out = new Float32Array(values.length);
   let to = 0;

@@ -26,7 +26,7 @@ import type { MatrixSource } from "./write/matrix_source.ts";
 
 interface MatrixOrder {
   readonly rowOrder?: Runs;
-  /** Rows of the checkpoint's matrix, when `rowOrder` selects only some. */
+  /** Number of rows of the checkpoint's matrix, if `rowOrder` selects only some. */
   readonly of?: number;
   readonly columnOrder?: Runs;
 }
@@ -42,10 +42,10 @@ export interface StackShape {
 export type Take = "all" | "first half" | "second half" | "even" | "odd";
 
 interface VectorChange {
-  /** Applied to each value, before the order changes. */
+  /** Function to apply to each value, before the order changes. */
   readonly map?: (value: number) => number;
   readonly order?: Runs;
-  /** Shape in ggml order; by default one dimension. */
+  /** Shape of the tensor in ggml order; by default one dimension. */
   readonly shape?: readonly number[];
 }
 
@@ -103,7 +103,7 @@ export class TensorList {
     this.tensors.push(joinTensors(tensors, [columns, sourceRows]));
   }
 
-  /** Adds one linear layer per expert as a tensor of three dimensions. `kept` weights are never quantized. */
+  /** Adds one linear layer per expert as a tensor of three dimensions. With `kept`, weights are never quantized. */
   experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
     const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
@@ -203,8 +203,7 @@ export class TensorList {
   }
 
   /**
-   * Adds the selected rows of each expert from a tensor [experts, rows, columns], as a tensor of three
-   * dimensions.
+   * Adds the selected rows of each expert from a tensor [experts, rows, columns], as one tensor of three dimensions.
    */
   stacked(
     name: string,
@@ -289,14 +288,14 @@ export class TensorList {
     );
   }
 
-  /** Adds computed values that are not in the checkpoint. */
+  /** Adds computed values that the checkpoint does not contain. */
   made(name: string, values: Float32Array): void {
     this.tensors.push(vectorTensor(name, values, "config.json"));
   }
 
   /**
-   * Returns the encoder for a matrix. A matrix in the wanted type keeps its bits. Each run of columns keeps
-   * its order.
+   * Returns the encoder for a matrix. A matrix that already has the wanted type keeps its bits. Each run of columns
+   * keeps its order.
    */
   #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
     const quantizer = this.quantize && quantizerOf(this.quantize, runs);

@@ -17,7 +17,7 @@ export const BF16: CheckpointOptions = { ...MXFP4, weights: "BF16", layout: "hf"
 
 const made = new Map<string, TinyCheckpoint>();
 
-/** Returns a copy that the caller may change. Values are generated once per set of options. */
+/** Returns a copy of a test checkpoint that the caller may change. Values are generated once per set of options. */
 function fresh(options: CheckpointOptions): TinyCheckpoint {
   const key = JSON.stringify(options);
   const known = made.get(key) ?? tinyCheckpoint(options);
@@ -33,7 +33,7 @@ export class CheckpointFolder implements AsyncDisposable {
     this.#root = root;
   }
 
-  /** `change` spoils the checkpoint before it is written. */
+  /** Writes a test checkpoint. `change` modifies it before writing. */
   static async make(
     options: CheckpointOptions,
     change: (checkpoint: TinyCheckpoint) => void = () => {},

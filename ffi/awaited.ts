@@ -3,7 +3,7 @@ import type { LibraryName } from "./names.ts";
 
 const bringers = new Map<string, () => Promise<void>>();
 
-/** From now on, a caller that does not find this library waits for `bring` and looks again. */
+/** Registers `bring`: from now on, a caller that does not find this library waits for it and looks again. */
 export function awaitLibrary({ name }: LibraryName, bring: () => Promise<void>): void {
   bringers.set(name, bring);
 }

@@ -4,7 +4,7 @@ import type { BuildEvent } from "./cargo.ts";
 export interface ReportScreen {
   /** Prints a permanent line. */
   note(text: string, isFailure?: boolean): void;
-  /** Prints a line that the next one replaces; undefined without a terminal. */
+  /** Prints a line that the next one replaces; undefined if there is no terminal. */
   readonly draw: ((text: string) => void) | undefined;
 }
 

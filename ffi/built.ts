@@ -19,7 +19,7 @@ export function builtLibrary({ crate, name }: LibraryName, profile: Profile = "r
 export interface BuiltPlace {
   readonly path: string;
   readonly exists: boolean;
-  /** Older than its sources. False too if the library is missing, or its sources cannot be read. */
+  /** Whether the library is older than its sources; false if it is missing or its sources cannot be read. */
   readonly isStale: boolean;
 }
 
@@ -30,7 +30,7 @@ export function builtPlaces(
 ): BuiltPlace[] {
   const files = profiles.map((profile) => builtLibrary(library, profile))
     .map((path) => ({ path, built: writtenAt(path) }));
-  // Without a library there is no reason to check hundreds of source files.
+  // Without a library, hundreds of source files need not be checked.
   const sources = files.some(({ built }) => built !== undefined) ? sourcesWrittenAt(library) : 0;
   return files.map(({ path, built }) => ({
     path,
@@ -39,7 +39,7 @@ export function builtPlaces(
   }));
 }
 
-/** Whether one of these profiles has a library of the current sources. */
+/** Returns whether one of these profiles has a library of the current sources. */
 export function isBuilt(library: LibraryName, profiles?: readonly Profile[]): boolean {
   return builtPlaces(library, profiles).some(({ exists, isStale }) => exists && !isStale);
 }

@@ -8,27 +8,27 @@ import type { LibraryName } from "./names.ts";
 export type BuildEvent =
   & { readonly what: string }
   & (
-    /** Compiled and total crates; `total` is 0 if cargo did not say. */
+    /** Number of compiled crates and of all crates; `total` is 0 if cargo did not say. */
     | { readonly type: "crates"; readonly done: number; readonly total: number }
-    /** Another cargo builds in the same folder. */
+    /** Another cargo process builds in the same folder. */
     | { readonly type: "waiting" }
     | { readonly type: "built" }
-    /** `reason`: the last lines of cargo's messages, or advice if cargo is missing. */
+    /** The build failed. `reason`: the last lines of cargo's messages, or advice if cargo is missing. */
     | { readonly type: "failed"; readonly reason: string }
   );
 
 export interface BuildOptions {
   readonly profile: Profile;
   readonly tell: (event: BuildEvent) => void;
-  /** Stops cargo. Its rustc finishes the crate first, unless the terminal also signalled it. */
+  /** Stops cargo when aborted. Its compiler finishes the present crate first, unless the terminal also signalled it. */
   readonly signal?: AbortSignal;
 }
 
-/** A build for serving compiles only this machine's instruction set, if the crate has a feature for that. */
+/** Cargo features of a build for serving, by crate: it compiles only this machine's instruction set. */
 const SERVING_FEATURES: Readonly<Record<string, readonly string[]>> = {
   "rust-kernels": ["--features", "this-cpu"],
 };
-/** Number of lines that a failed build shows. */
+/** Number of last lines of cargo's output that a failed build shows. */
 const LAST_LINES = 12;
 /** The reason of a failed build without cargo. */
 export const NO_CARGO = "cargo is not on the PATH: install Rust 1.95 or newer, https://rustup.rs";
@@ -43,7 +43,7 @@ export async function buildLibrary(library: LibraryName, options: BuildOptions):
       tell({ what, type: "failed", reason });
       return false;
     }
-    // Cargo does not rewrite the file if only modification times changed.
+    // Cargo does not rewrite the file if only modification times of sources changed, so its time is set.
     await Deno.utime(builtLibrary(library, profile), new Date(), new Date());
     tell({ what, type: "built" });
     return true;
@@ -121,7 +121,7 @@ function cargo({ crate }: LibraryName, args: string[], signal: AbortSignal | und
   return new Deno.Command("cargo", {
     args,
     cwd: fromFileUrl(shipped(`${crate}/`)),
-    // With permission for cargo only, Deno refuses to start it with another value of this variable.
+    // With permission only for cargo, Deno refuses to start it with another value of this variable.
     env: { LD_LIBRARY_PATH: "" },
     stdin: "null",
     stdout: "piped",
@@ -137,7 +137,7 @@ function compiledCrate(line: string): string | undefined {
   return target.kind.includes("custom-build") ? undefined : package_id;
 }
 
-/** The lines of a stream of text. */
+/** Yields the lines of a stream of text. */
 export async function* linesOf(stream: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncGenerator<string> {
   let rest = "";
   for await (const text of stream.pipeThrough(new TextDecoderStream())) {

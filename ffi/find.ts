@@ -7,10 +7,10 @@ import { KERNELS, libraryFile, type LibraryName } from "./names.ts";
 
 export { libraryFile, type LibraryName } from "./names.ts";
 
-/** The environment variable, and `--library` of the commands, that names the folder of the libraries, or a file in it. */
+/** Environment variable (and `--library` of commands) for the libraries' folder, or a file in it. */
 export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
 
-/** Why a place has no usable library. */
+/** Reasons why a place has no usable library. */
 export type Problem =
   | "missing"
   | "stale"
@@ -30,14 +30,14 @@ const SHORTAGES = {
 
 /** A searched place. */
 export interface Place {
-  /** The file, or the name of a package that is not installed. */
+  /** Path of the file, or the name of a package that is not installed. */
   readonly path: string;
   readonly problem: Problem;
   /** The reason as text, for example `not there`. */
   readonly reason: string;
 }
 
-/** No place has a usable library. `places` has the problem of each, in search order. */
+/** Thrown if no place has a usable library. `places` has the problem of each, in search order. */
 export class LibraryNotFound extends WordedError {
   override name = "LibraryNotFound";
   readonly code = "library_not_found";
@@ -63,12 +63,12 @@ export class LibraryNotFound extends WordedError {
   }
 }
 
-/** Returns true if the place may work later. */
+/** Returns whether the place may work later. */
 export function isShortage(problem: Problem): problem is Shortage {
   return Object.hasOwn(SHORTAGES, problem);
 }
 
-/** The advice for the most promising place. */
+/** Returns advice for the most promising place. */
 function advice(library: LibraryName, places: readonly Place[]): Wording {
   const refused = places.find(({ problem }) => problem === "not permitted");
   if (refused) return [`Allow it: --allow-ffi=${dirname(refused.path)}`];
@@ -100,8 +100,8 @@ export interface Surroundings {
 }
 
 /**
- * The places to search, in order. If the user names a place, only this one. Otherwise: beside the program, in the platform's package, in cargo's output
- * folders.
+ * Returns the places to search, in order. If the user names a place, it is the only one. Otherwise: beside the program,
+ * in the platform's package, in cargo's output folders.
  */
 export function candidates(library: LibraryName, around: Surroundings = surroundings()): Candidate[] {
   const file = libraryFile(library.name);
@@ -113,7 +113,10 @@ export function candidates(library: LibraryName, around: Surroundings = surround
   return around.fromSource ? [...found, ...builtPlaces(library).map(asCandidate)] : found;
 }
 
-/** Libraries older than their sources are refused, because their ABI version may still match. */
+/**
+ * Returns a built library as a place. One that is older than its sources is refused, because its ABI version may still
+ * match.
+ */
 function asCandidate({ path, isStale }: BuiltPlace): Candidate {
   return isStale ? { path, problem: "stale", reason: "older than its sources" } : { path };
 }
@@ -128,19 +131,19 @@ function packaged(file: string, around: Surroundings): Candidate {
   }
 }
 
-/** The library folder of a package or release, for a child process; undefined in a checkout. */
+/** Returns the library folder of a package or release, for a child process; undefined in a checkout. */
 export function installedLibraries(): string | undefined {
   if (FROM_SOURCE && namedLibrary() === undefined) return undefined;
   const found = kernelsLibrary();
   return found && dirname(found);
 }
 
-/** The first existing candidate for the kernels, or undefined. The candidate may have another ABI. */
+/** Returns the first existing file for the kernels, which may have another ABI; undefined if there is none. */
 export function kernelsLibrary(): string | undefined {
   return candidates(KERNELS).find((place) => !("problem" in place) && isFile(place.path))?.path;
 }
 
-/** The platform in Node's terms, as in npm's `os` and `cpu`. */
+/** Returns the platform in Node's terms, as in npm's `os` and `cpu`. */
 export function thisPlatform(): { os: string; cpu: string } {
   return { os: process.platform, cpu: process.arch };
 }
@@ -167,13 +170,19 @@ function stat(path: string) {
   }
 }
 
-/** Node's package resolution, which Deno has too. Not imported, because browsers lack the module. */
+/**
+ * Returns the path of a package by Node's resolution, which Deno has too. The function is not imported, because
+ * browsers lack the module.
+ */
 function nodeResolve(specifier: string): string {
   const { createRequire } = process.getBuiltinModule("node:module");
   return createRequire(shipped("package.json")).resolve(specifier);
 }
 
-/** The named place of the libraries. Does not prompt for permission to read a rarely used variable. */
+/**
+ * Returns the place of the libraries that the user named. Does not prompt for permission to read a rarely used
+ * variable.
+ */
 export function namedLibrary(): string | undefined {
   const readable = typeof Deno === "undefined" ||
     Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE }).state === "granted";

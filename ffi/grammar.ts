@@ -2,12 +2,12 @@ import { GRAMMARS } from "./names.ts";
 import { NativeLibrary } from "./native.ts";
 import { parameters } from "./runtime.ts";
 
-/** Changes whenever an export's meaning or a message's layout does. */
+/** Expected ABI version. It changes whenever an export's meaning or a message's layout does. */
 const ABI_VERSION = 4;
 
 /**
- * The exports of rust-grammar/src/ffi.rs, which documents them. Parameters: a handle, input and its length, output and its length. The
- * result is the number of bytes written, or -1 - n for a message of n bytes.
+ * The exports of rust-grammar/src/ffi.rs, which documents them. Parameters: a handle, input and its length, output and
+ * its length. The result is the number of bytes written, or -1 - n for a message of n bytes.
  */
 const SYMBOLS = {
   compy_grammar_abi_version: { parameters, result: "i32" },
@@ -32,7 +32,7 @@ export class GrammarLibraryError extends Error {
 export class GrammarLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: GrammarLibrary | undefined;
 
-  /** Throws LibraryNotFound if no place has a library of these sources. */
+  /** Opens the grammar library. Throws LibraryNotFound if no place has a library of these sources. */
   static open(): GrammarLibrary {
     return this.#instance ??= new GrammarLibrary({
       library: GRAMMARS,

@@ -11,7 +11,7 @@ export class KernelError extends Error {
 export class KernelLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: KernelLibrary | undefined;
 
-  /** Throws LibraryNotFound if no place has a library of these bindings' sources. */
+  /** Opens the kernels. Throws LibraryNotFound if no place has a library of these bindings' sources. */
   static open(): KernelLibrary {
     return this.#instance ??= new KernelLibrary({
       library: KERNELS,

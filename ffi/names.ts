@@ -1,11 +1,11 @@
 /** The native libraries and their file names. */
 
 export interface LibraryName {
-  /** The name in messages: `kernels`. */
+  /** The library's name in messages, such as `kernels`. */
   readonly what: string;
-  /** The file's base name: `compy` is libcompy.so on Linux. */
+  /** Base name of the library's file: `compy` is libcompy.so on Linux. */
   readonly name: string;
-  /** The crate's folder: `rust-kernels`. */
+  /** Folder of the library's crate, such as `rust-kernels`. */
   readonly crate: string;
 }
 

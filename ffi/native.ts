@@ -11,7 +11,7 @@ export interface NativeOptions<Symbols> {
   readonly symbols: Symbols;
   /** The export that returns the library's ABI version, and the expected version. */
   readonly version: { readonly name: keyof Symbols; readonly wanted: number };
-  /** The error class of failures. */
+  /** The class of errors that failed calls throw. */
   readonly error: new (message: string) => Error;
 }
 
@@ -24,9 +24,9 @@ const ANSWER_BYTES = 4096;
  * own threads may still run. The constructor throws LibraryNotFound.
  */
 export class NativeLibrary<Symbols extends Record<string, Export>> {
-  /** The file that was opened. */
+  /** Path of the library file that was opened. */
   readonly path: string;
-  /** The version of its exports. */
+  /** ABI version of the library's exports. */
   readonly version: number;
   /** Whether each call of callAsync starts at once. If calls may be queued, no call may wait for another call. */
   readonly startsCallsAtOnce: boolean;
@@ -65,8 +65,8 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
   }
 
   /**
-   * Calls an export on another thread. `input` and `output` are lent until the promise settles: they must not be changed,
-   * transferred or resized.
+   * Calls an export on another thread. `input` and `output` are lent until the promise settles: they must not be
+   * changed, transferred or resized.
    */
   async callAsync(
     name: keyof Symbols,

@@ -9,7 +9,10 @@ export type Export = Readonly<
   { name?: string; parameters: typeof parameters; result: "i32"; nonblocking?: boolean }
 >;
 
-/** Buffers are lent until the call returns or its promise settles: they must not be changed, transferred or resized. */
+/**
+ * Calls an export. Buffers are lent until the call returns or its promise settles: they must not be changed,
+ * transferred or resized.
+ */
 export type Call = (
   handle: bigint,
   input: Uint8Array<ArrayBuffer>,
@@ -32,18 +35,18 @@ export interface Runtime {
   /** Opens a library file. Throws NoLoader, Deno's NotCapable, or the system's error. */
   openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols): OpenLibrary<Symbols>;
   /**
-   * Takes the exclusive lock of an existing file, which ends with the process or with the returned function. Returns undefined if
-   * another process, or this one, holds it. Deno and Node see each other's locks.
+   * Takes the exclusive lock of an existing file, which ends with the process or with the returned function. Returns
+   * undefined if another process, or this one, holds it. Deno and Node see each other's locks.
    */
   lockFile(path: string, flags: "r" | "r+"): (() => void) | undefined;
 }
 
-/** Node lacks the package that loads libraries. */
+/** Thrown if Node lacks the package that loads libraries. */
 export class NoLoader extends Error {
   override name = "NoLoader";
 }
 
-/** The runtime of this process; undefined in a browser. */
+/** Returns the runtime of this process; undefined in a browser. */
 export function thisRuntime(): Runtime | undefined {
   if (typeof Deno !== "undefined") return denoRuntime;
   return globalThis.process?.versions?.node === undefined ? undefined : nodeRuntime;
@@ -63,11 +66,11 @@ const denoRuntime: Runtime = {
   },
 };
 
-/** The part of koffi that is used here. */
+/** The part of koffi's interface that is used here. */
 export interface Koffi {
-  /** `null` stands for this process. */
+  /** Loads a library; `null` stands for this process. */
   load(path: string | null): KoffiLibrary;
-  /** The error number of the last synchronous call. */
+  /** Returns the error number of the last synchronous call. */
   errno(): number;
   readonly os: { readonly errno: Readonly<Record<string, number>> };
 }
@@ -79,12 +82,12 @@ interface KoffiLibrary {
 
 interface KoffiFunction {
   (...args: readonly unknown[]): number;
-  /** The last argument is a callback. */
+  /** Calls the function on another thread. The last argument is a callback. */
   async(...args: readonly unknown[]): void;
 }
 
 const KOFFI_TYPES = { u64: "uint64_t", buffer: "uint8_t *", usize: "size_t", i32: "int32_t" } as const;
-/** koffi refuses calls beyond 256 running ones, including those of its other users. */
+/** Maximum calls that run at once. koffi refuses more than 256, including those of its other users. */
 const CALLS_AT_ONCE = 64;
 /** Constants of flock(2), on Linux and macOS. */
 const LOCK_EXCLUSIVE_NOW = 2 | 4;
@@ -92,7 +95,7 @@ const LOCK_EXCLUSIVE_NOW = 2 | 4;
 /** Node calls libraries through koffi, on libuv's thread pool: four threads, or UV_THREADPOOL_SIZE. */
 export function createNodeRuntime(koffi: () => Koffi): Runtime {
   const turns = new Turns(CALLS_AT_ONCE);
-  /** koffi takes pointers and does not keep the buffers alive. */
+  /** Arguments of running calls: koffi receives pointers and does not keep the buffers alive. */
   const lent = new Set<Parameters<Call>>();
   const nonblocking = (call: KoffiFunction) => async (...args: Parameters<Call>) => {
     lent.add(args);
@@ -141,7 +144,7 @@ export function createNodeRuntime(koffi: () => Koffi): Runtime {
   };
 }
 
-/** Not imported, so that only Node resolves it and no bundler includes it. */
+/** Returns koffi. It is not imported, so that only Node resolves it and no bundler includes it. */
 function requireKoffi(): Koffi {
   const { createRequire } = process.getBuiltinModule("node:module");
   try {

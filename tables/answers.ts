@@ -25,7 +25,7 @@ export class AnswerForm {
       : [{ name: "answer", kind: schema === undefined ? "text" : kindOf(schema, schema) }];
   }
 
-  /** Returns the cells of an answer. Throws Error where it does not have the form. */
+  /** Returns the cells of an answer. Throws Error if the answer does not have the required form. */
   read(body: unknown): Cell[] {
     const { content, finish } = answerOf(body);
     if (this.schema === undefined) return [content];
@@ -59,7 +59,7 @@ export class AnswerForm {
   };
 }
 
-/** Throws Error for a value of another type than its column. */
+/** Returns a value if it has its column's type; otherwise throws Error. */
 function checked(value: unknown, { name, kind }: AnswerColumn): Cell {
   const isRight = value === null || kind === "json" || {
     text: () => typeof value === "string",
@@ -74,7 +74,7 @@ function checked(value: unknown, { name, kind }: AnswerColumn): Cell {
   );
 }
 
-/** The answer was computed, so its tokens count. */
+/** Returns the failure for an answer that was computed, so that its tokens count. */
 function refused({ body, engine }: Answer, message: string): Answer {
   const error = { message, type: "invalid_request_error", param: null, code: "answer_not_in_form" };
   return { status: 422, body: { error, usage: body.usage }, engine, final: true };
@@ -87,7 +87,7 @@ function answerOf(body: unknown): { content: string | null; finish: unknown } {
   return { content: typeof content === "string" ? content : null, finish: choice?.finish_reason };
 }
 
-/** Resolves references within the schema, and pydantic's form of an optional field. */
+/** Returns a schema with its references resolved, and pydantic's form of an optional field simplified. */
 function resolved(schema: unknown, root: Schema, depth = 0): Schema {
   if (!isRecord(schema) || depth > 8) return {};
   const { $ref, allOf, anyOf, oneOf } = schema;
@@ -110,7 +110,7 @@ const KINDS: Readonly<Record<string, AnswerKind>> = {
   boolean: "boolean",
 };
 
-/** Returns the type of a property; `json` where several types are possible. */
+/** Returns the type of a property; `json` if several types are possible. */
 function kindOf(schema: unknown, root: Schema): AnswerKind {
   const found = resolved(schema, root);
   const values = Array.isArray(found.enum) ? found.enum : "const" in found ? [found.const] : undefined;

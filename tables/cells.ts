@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 
-/** A table's value; null where it is missing. Dates and times are ISO 8601 texts. */
+/** A cell of a table; null if it is missing. Dates and times are ISO 8601 texts. */
 export type Cell =
   | string
   | number
@@ -30,14 +30,14 @@ export function cellJson(cell: Cell): string {
   });
 }
 
-/** Whether the cell is null or only white space. */
+/** Returns whether the cell is null or only white space. */
 export function isMissing(cell: Cell): boolean {
   return cell === null || typeof cell === "string" && cell.trim() === "";
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Decodes bytes as text, because old Parquet writers do not mark texts. */
+/** Returns bytes as text if they are UTF-8, because old Parquet writers do not mark texts. */
 function bytesText(bytes: Uint8Array): string {
   try {
     return utf8.decode(bytes);

@@ -10,7 +10,7 @@ const NOT_CSV =
 
 /** A CSV record, which may span several lines. */
 interface CsvRecord {
-  /** Number of its first line, from 1. */
+  /** Line number of the record's first line, from 1. */
   readonly line: number;
   readonly cells?: readonly string[];
   readonly fault?: string;
@@ -30,7 +30,7 @@ export async function openCsv(file: StorageFile, name: string, separator = ","):
     async *rows(wanted = columns) {
       const places = wanted.map((column) => columns.indexOf(column));
       const records = readRecords(file, name, separator);
-      await records.next(); // the header
+      await records.next(); // skips the header
       let row = 0;
       for await (const { line, cells, fault } of records) {
         row += 1;
@@ -107,7 +107,7 @@ class OpenRecord {
       if (cells === undefined) return [{ line: first, fault: faultOf(length, isWhole) }];
       return cells.length === 0 ? [] : [{ line: first, cells }];
     }
-    // The first line has an extra quote. The lines after it are parsed as separate records.
+    // The record's first line has an extra quote, so the lines after it are parsed as separate records.
     this.first = first + 1;
     return [
       { line: first, fault: faultOf(length, isWhole) },
@@ -127,14 +127,14 @@ function quotes(line: string): number {
   return count;
 }
 
-/** Returns the cells: empty for a blank line, undefined for an invalid record. */
+/** Returns the cells of a record: empty for a blank line, undefined for an invalid record. */
 function parseRecord(lines: readonly string[], separator: string): readonly string[] | undefined {
   const text = lines.join("\n").replace(/\r$/, "");
   if (text.trim() === "" && !text.includes(separator)) return [];
   if (!text.includes('"')) return text.split(separator);
   const standIn = text.includes("\r") ? unusedCharacter(text) : "";
   try {
-    // The parser would turn CRLF inside cells into LF.
+    // The parser would change CRLF inside cells into LF.
     const records = parse(standIn === "" ? text : text.replaceAll("\r", standIn), { separator });
     if (records.length !== 1) return undefined;
     return standIn === "" ? records[0] : records[0].map((cell: string) => cell.replaceAll(standIn, "\r"));
@@ -151,7 +151,7 @@ function unusedCharacter(text: string): string {
   return String.fromCharCode(code);
 }
 
-/** Yields a text's lines without LF, in batches. Throws BatchError where it is not UTF-8. */
+/** Yields a text's lines without LF, in batches. Throws BatchError if it is not UTF-8. */
 async function* readTextLines(file: StorageFile, name: string): AsyncGenerator<string[]> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   const chunk = new Uint8Array(CHUNK_BYTES);
@@ -179,7 +179,7 @@ async function* readTextLines(file: StorageFile, name: string): AsyncGenerator<s
   }
 }
 
-/** Whether the file begins with a byte order mark, which some programs need to recognise UTF-8. */
+/** Returns whether the file begins with a byte order mark, which some programs need to recognise UTF-8. */
 export async function hasMark(file: StorageFile): Promise<boolean> {
   const bytes = new Uint8Array(3);
   return await readFully(file, bytes, 0) === 3 && bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
@@ -192,7 +192,7 @@ export function csvLine(cells: readonly Cell[], separator: string): string {
     const isPlain = !/["\r\n]|^\s|\s$/.test(text) && !text.includes(separator);
     return isPlain ? text : `"${text.replaceAll('"', '""')}"`;
   }).join(separator);
-  // Readers would skip an empty line.
+  // Readers would skip an empty line, so an empty cell is quoted.
   return `${line === "" ? '""' : line}\n`;
 }
 

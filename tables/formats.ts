@@ -20,12 +20,12 @@ const OUTPUTS: Readonly<Record<string, OutputFormat>> = {
   jsonl: "jsonl",
 };
 
-/** Returns a file's table format by its name; undefined where it is not a table. */
+/** Returns a file's table format by its name; undefined if it is not a table. */
 export function tableFormatOf(path: string): TableFormat | undefined {
   return TABLES[endingOf(path)];
 }
 
-/** Returns a file's output format by its name; undefined where the name does not show it. */
+/** Returns a file's output format by its name; undefined if the name does not show it. */
 export function outputFormatOf(path: string): OutputFormat | undefined {
   return OUTPUTS[endingOf(path)];
 }
@@ -40,12 +40,12 @@ export function isSeparator(text: string): boolean {
   return text.length === 1 && !'"\r\n'.includes(text);
 }
 
-/** Returns the ending of a path, `csv` for `a/b.csv`; empty where there is none. */
+/** Returns the ending of a path, `csv` for `a/b.csv`; empty if it has none. */
 function endingOf(path: string): string {
   return /\.([a-z]+)$/i.exec(path)?.[1].toLowerCase() ?? "";
 }
 
-/** How to write rows and their answers. */
+/** Options for writing rows with their answers. */
 export interface WriteOptions {
   readonly format: OutputFormat;
   /** Separator of the cells in a CSV file. */

@@ -32,7 +32,7 @@ export function openTableInput(job: TableJob): OpenInput {
 class TableInput implements JobInput {
   readonly output: OutputForm;
   readonly asked;
-  /** Hash of the file when it was checked. */
+  /** Hash of the input file when it was checked. */
   private checked: string | undefined;
 
   private constructor(
@@ -74,9 +74,7 @@ class TableInput implements JobInput {
     return this.checked = await sha256(this.file, this.name);
   }
 
-  /**
-   * Passes on the output's bytes, and throws at the end if the input file has changed since it was checked.
-   */
+  /** Yields the output's bytes, and throws at the end if the input file has changed since it was checked. */
   private async *unchanged(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     try {
       yield* bytes;
@@ -91,7 +89,7 @@ class TableInput implements JobInput {
   }
 }
 
-/** Parses the prompt. Throws BatchError where it does not fit the table. */
+/** Returns the parsed prompt. Throws BatchError if it does not fit the table. */
 function templateOf({ prompt }: Question, { columns }: Table, name: string): Template {
   try {
     return parseTemplate(prompt, columns);
@@ -101,7 +99,7 @@ function templateOf({ prompt }: Question, { columns }: Table, name: string): Tem
   }
 }
 
-/** Parts that are equal in all rows come first, so that their prefix is cached. */
+/** Returns a row's line. Parts that are equal in all rows come first, so that their prefix is cached. */
 function lineOf(row: Row, index: number, template: Template, job: TableJob, maxLineBytes: number): RawLine {
   const customId = `row-${index + 1}`;
   const { number, place } = row;

@@ -7,7 +7,7 @@ import type { Cell } from "./cells.ts";
 import { MAX_ROW_BYTES, type Row, type Table } from "./table.ts";
 
 const MAX_COLUMNS = 10_000;
-/** Longer integers do not fit in 64 bits, so they are read as doubles. */
+/** Maximum digits of a 64-bit integer; longer integers are read as doubles. */
 const MAX_DIGITS = 20;
 
 type JsonObject = Readonly<Record<string, Cell>>;
@@ -15,8 +15,8 @@ type JsonObject = Readonly<Record<string, Cell>>;
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
- * Opens a file with one JSON object per line. The columns are the names in all rows, in order of first
- * occurrence. Names that a row lacks are null there.
+ * Opens a file with one JSON object per line. The columns are the names in all rows, in order of first occurrence.
+ * Missing names are null.
  */
 export async function openJsonRows(file: StorageFile, name: string): Promise<Table> {
   const kinds = new Map<string, AnswerKind | undefined>();
@@ -75,14 +75,14 @@ function parsed(bytes: Uint8Array): { object?: JsonObject; fault?: string } {
   return { object: value as JsonObject };
 }
 
-/** Revives 64-bit integers as bigint, so they keep all digits. */
+/** Reviver of JSON.parse that keeps all digits of 64-bit integers as bigint. */
 function exactly(_: string, value: unknown, context?: { source?: string }): unknown {
   if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
   const source = context?.source ?? "";
   return /^-?\d+$/.test(source) && source.length <= MAX_DIGITS ? BigInt(source) : value;
 }
 
-/** Returns the type of a column that had the type `before` and now gets this cell. */
+/** Returns the type of a column of type `before` that also contains this cell. */
 function widest(before: AnswerKind | undefined, cell: Cell): AnswerKind | undefined {
   if (cell === null) return before;
   const kind = kindOf(cell);

@@ -5,7 +5,7 @@ import { openJsonRows } from "./json_rows.ts";
 import type { Table } from "./table.ts";
 import { openText } from "./text.ts";
 
-/** How to read a file of rows. */
+/** Options for reading a file of rows. */
 export interface ReadOptions {
   readonly format: TableFormat;
   /** Separator of the cells in a CSV file. */
@@ -19,7 +19,7 @@ export async function openTable(
   { format, separator }: ReadOptions,
 ): Promise<Table> {
   if (format === "parquet") {
-    // Imported on demand: most jobs do not need it.
+    // Imported on demand, because most jobs do not read Parquet.
     const { openParquet } = await import("./parquet.ts");
     return await openParquet(file, name);
   }

@@ -48,7 +48,7 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
         try {
           return wanted.map((column, c) => kinds[c](row?.[column]));
         } catch (error) {
-          throw unreadable(name, error); // values of another type than the metadata says
+          throw unreadable(name, error); // values have a different type than the metadata says
         }
       };
       let number = 0;
@@ -129,7 +129,7 @@ const PARSERS: Partial<ParquetParsers> = {
   jsonFromBytes: (bytes) => bytes && utf8.decode(bytes),
 };
 
-/** Formats a time in units of 10^-digits seconds. */
+/** Returns a time in units of 10^-digits seconds as ISO 8601 text. */
 function timestamp(value: bigint | undefined | null, digits: number): string | null {
   if (value === undefined || value === null) return null;
   const unit = 10n ** BigInt(digits);
@@ -137,7 +137,7 @@ function timestamp(value: bigint | undefined | null, digits: number): string | n
   return isoTime((value - part) / unit, part, digits);
 }
 
-/** Formats as `2024-05-01T12:00:00.25Z`. A time outside JavaScript's dates stays a number of seconds. */
+/** Returns a time as `2024-05-01T12:00:00.25Z`. A time outside JavaScript's dates stays a number of seconds. */
 function isoTime(seconds: bigint, part: bigint, digits: number): string {
   const date = new Date(Number(seconds) * 1000);
   if (Number.isNaN(date.getTime())) return String(seconds);
@@ -194,7 +194,7 @@ function cell(value: unknown): Cell {
   return value === undefined ? null : value as Cell;
 }
 
-/** Returns the number with the fewest digits that still identify the 32-bit float. */
+/** Returns a number with the fewest digits that identify its 32-bit float. */
 function shortest(value: number): number {
   for (let digits = 6; digits < 9; digits++) {
     const short = Number(value.toPrecision(digits));
@@ -215,7 +215,7 @@ function bigEndian(bytes: Uint8Array): bigint {
   return BigInt.asIntN(8 * bytes.length, value);
 }
 
-/** Rewords the library's error for a damaged file. */
+/** Returns the error for a damaged file, in place of the library's. */
 function unreadable(name: string, cause: unknown): BatchError {
   if (cause instanceof BatchError) return cause;
   const why = cause instanceof Error ? cause.message.replace(/^parquet /, "") : String(cause);

@@ -4,9 +4,9 @@ import { ParquetParts, type WrittenColumn } from "./parquet_write.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 
 /*
- * Adds columns to a Parquet file without decoding the existing ones. Their bytes are copied group by
- * group, and the metadata (FileMetaData in parquet.thrift) gets their new offsets. So they keep their
- * types, encodings and compression.
+ * Adds columns to a Parquet file without decoding the existing ones. Their bytes are copied group by group, and the
+ * metadata (FileMetaData in parquet.thrift) gets their new offsets. Existing columns thus keep their types, encodings
+ * and compression.
  */
 
 /** Field ids of the structs in parquet.thrift that change. */
@@ -16,7 +16,7 @@ const CHUNK = { fileOffset: 2, metadata: 3, indexes: [4, 5, 6, 7] };
 const COLUMN = { compressedBytes: 7, dataPage: 9, indexPage: 10, dictionaryPage: 11, bloomFilter: [14, 15] };
 const ELEMENT_CHILDREN = 5;
 const KEY = 1;
-/** Dropped, because Arrow's own schema would have to name the new columns too. */
+/** Key of Arrow's own schema in the metadata. It is dropped, because it would have to name the new columns too. */
 const ARROW_SCHEMA = "ARROW:schema";
 
 const COPY_BYTES = 1024 * 1024;
@@ -64,7 +64,7 @@ export async function* renderParquetBeside(
     }
     yield parts.group(cells);
   }
-  // Lets the producer of the rows run to its end.
+  // The last call lets the producer of the rows run to its end.
   await results.next();
   description.replaceItems(FILE.rowGroups, groups.slice(0, used));
   description.replace(FILE.rows, rowCount);
@@ -93,7 +93,7 @@ async function readExactly(
   return bytes;
 }
 
-/** Returns where the pages of a column are. */
+/** Returns the byte range of a column's pages. */
 function extentOf(chunk: ThriftStruct): { start: number; length: number } {
   const column = metadataOf(chunk);
   const pages = [COLUMN.dictionaryPage, COLUMN.indexPage, COLUMN.dataPage].map((id) => column.integer(id));

@@ -7,11 +7,11 @@ import { decodeStructAt, type ThriftStruct } from "./thrift.ts";
  */
 
 const MAX_PAGE_BYTES = 2 ** 30;
-/** Limit for the lines of a job. Larger tables are refused before their rows are counted. */
+/** Maximum lines of a job. Larger tables are refused before their rows are counted. */
 const MAX_ROWS = 10_000_000;
-/** Limit for the list values of a row group. A few bytes can claim thousands of millions. */
+/** Maximum list values of a row group, because a few bytes can claim thousands of millions. */
 const MAX_VALUES = 50_000_000;
-/** Limit for the scale of decimals. The widest decimals in use have 76 digits. */
+/** Maximum scale of decimals. The widest decimals in use have 76 digits. */
 const MAX_SCALE = 1000;
 
 /** Field ids of PageHeader in parquet.thrift. */
@@ -19,7 +19,7 @@ const PAGE = { bytes: 2, storedBytes: 3, data: 5, dictionary: 7, dataV2: 8 };
 const VALUES = 1;
 const V2 = { nulls: 2, definitionBytes: 5, repetitionBytes: 6 };
 
-/** Throws Error where the metadata is implausible. */
+/** Throws Error if the metadata is implausible. */
 export function checkDescription({ row_groups, schema }: FileMetaData): void {
   const leaves = schema.filter(({ type }) => type !== undefined).length;
   for (const { name, scale = 0 } of schema) {
@@ -70,7 +70,7 @@ export async function readPages(
   };
 }
 
-/** Throws Error where a column's pages, which are all of `bytes`, contradict their headers. */
+/** Throws Error if a column's pages, which are all of `bytes`, contradict their headers. */
 function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
   const { num_values, path_in_schema } = meta_data!;
   const wrong = (what: string) => new Error(`column "${path_in_schema.join(".")}" is damaged: ${what}`);
@@ -96,7 +96,7 @@ function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
     const dictionary = header.struct(PAGE.dictionary);
     const page = header.struct(PAGE.data) ?? header.struct(PAGE.dataV2);
     const count = (dictionary ?? page)?.integer(VALUES) ?? 0n;
-    // A dictionary may have values that only other row groups use. Each takes at least a byte.
+    // A dictionary may have values that only other row groups use. Each occupies at least a byte.
     const most = dictionary ? size : num_values;
     if (count < 0n || count > most) throw wrong(`a page claims to have ${count} of ${num_values} values`);
     if (header.struct(PAGE.dataV2) && !isLevelled(header.struct(PAGE.dataV2)!, count, stored)) {

@@ -3,7 +3,7 @@ import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import type { AnswerKind } from "./answers.ts";
 import { type Cell, cellText } from "./cells.ts";
 
-/** Limits of a row group, for files without row groups of their own. */
+/** Maximum rows and bytes of a row group, if the input has no row groups. */
 const GROUP_ROWS = 10_000;
 const GROUP_CHARACTERS = 32 * 1024 * 1024;
 
@@ -20,7 +20,7 @@ const TYPES: Readonly<Record<AnswerKind, Partial<SchemaElement>>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-/** Yields a Parquet file with these columns. */
+/** Yields a Parquet file with the given columns. */
 export async function* renderParquet(
   columns: readonly WrittenColumn[],
   rows: AsyncIterable<readonly Cell[]>,

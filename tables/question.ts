@@ -6,11 +6,11 @@ import type { ReadOptions } from "./open.ts";
 
 /** The question to ask about each row. */
 export interface Question {
-  /** A text with column names in braces. */
+  /** Prompt for each row: a text with column names in braces. */
   readonly prompt: string;
   /** System message, the same for all rows. */
   readonly system?: string;
-  /** Request fields other than messages and schema: `max_tokens`, `temperature`, … */
+  /** Request fields besides messages and schema: `max_tokens`, `temperature`, … */
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
@@ -24,7 +24,7 @@ export interface TableJob {
   readonly onRename?: (from: string, to: string) => void;
 }
 
-/** Default limit for the tokens of a row's answer. */
+/** Default maximum tokens of a row's answer. */
 export const DEFAULT_MAX_TOKENS = 1024;
 
 /** Fields that change how rows are answered, but not the question. A retry may change them. */
@@ -34,7 +34,7 @@ export interface AnswerFields {
   readonly effort?: string;
 }
 
-/** The options and request fields of AnswerFields. */
+/** Option names and request fields of AnswerFields. */
 const FIELDS = [
   { key: "maxTokens", option: "--max-tokens", field: "max_tokens" },
   { key: "temperature", option: "--temperature", field: "temperature" },

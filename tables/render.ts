@@ -55,7 +55,7 @@ async function* rowsWithResults(table: Table, results: AsyncIterable<Result>): A
   const rows = table.rows();
   for await (const result of results) {
     const { value, done } = await rows.next();
-    // The input has fewer rows than before, so it has changed. The end of the output reports this.
+    // The input has fewer rows than before, so it has changed; the end of the output reports this.
     yield [...(done ? table.columns.map(() => null) : value.cells), ...result];
   }
 }

@@ -11,7 +11,7 @@ import { openTable } from "./open.ts";
 
 /** A result column beside the input's columns. The last one holds the error of a row without an answer. */
 export interface ResultColumn {
-  /** The name before a number is added to resolve a conflict. */
+  /** The column's name before a number was added to resolve a conflict. */
   readonly from: string;
   readonly name: string;
   readonly kind: AnswerKind;
@@ -20,12 +20,12 @@ export interface ResultColumn {
 /** The results of a row: a cell for each result column. */
 export type Result = readonly Cell[];
 
-/** More than the longest line of an output. */
+/** Maximum bytes of an output line; no line is longer. */
 const MAX_LINE_BYTES = 2 ** 28;
 
 /** Returns the answers' columns, then `error`. A name that is taken gets a number. */
 export function resultColumns(taken: readonly string[], form: AnswerForm, prefix = ""): ResultColumn[] {
-  // Some table readers ignore case.
+  // Some table readers ignore case, so names are compared in lower case.
   const names = new Set(taken.map((name) => name.toLowerCase()));
   return [...form.columns, { name: "error", kind: "text" as const }].map(({ name, kind }) => {
     const from = `${prefix}${name}`;
@@ -57,8 +57,8 @@ function errorText(error: { message?: unknown; code?: unknown } | undefined): st
 }
 
 /**
- * Yields the output rows that have an answer, in lines for `answeredRows`. Throws BatchError where the output
- * lacks these columns.
+ * Yields the output rows that have an answer, as lines for `answeredRows`. Throws BatchError if the output lacks these
+ * columns.
  */
 export async function* keptRows(
   storage: Storage,

@@ -2,12 +2,9 @@ import { type Cell, cellText, isMissing } from "./cells.ts";
 
 /** A text with column names in braces; `{{` and `}}` are literal braces. */
 export interface Template {
-  /** The columns that it names, each once. */
+  /** Columns that the template names, each once. */
   readonly columns: readonly string[];
-  /**
-   * Returns the text of a row with these cells, in the order of `columns`; undefined where all of them are
-   * missing.
-   */
+  /** Returns the text for a row with these cells, in the order of `columns`; undefined if all of them are missing. */
   render(cells: readonly Cell[]): string | undefined;
 }
 

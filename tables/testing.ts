@@ -13,7 +13,7 @@ export function storageWith(content: string | Uint8Array, path = "in"): SimStora
   return storage;
 }
 
-/** Joins the parts of a file. */
+/** Returns the parts of a file joined. */
 export async function joined(parts: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   return new Uint8Array(await new Blob(await Array.fromAsync(parts) as BlobPart[]).arrayBuffer());
 }
@@ -23,7 +23,7 @@ export async function rowsOf(content: string | Uint8Array, options: ReadOptions)
   return await Array.fromAsync(table.rows());
 }
 
-/** Returns a job that reads and writes CSV, unless given otherwise. */
+/** Returns a test job that reads and writes CSV by default. */
 export function tableJob({ schema, prompt = "{text}", ...job }: Partial<TableJob> & {
   schema?: Record<string, unknown>;
   prompt?: string;

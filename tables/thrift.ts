@@ -1,6 +1,6 @@
 /*
- * Thrift's compact protocol, which Parquet uses for metadata, without the meaning of fields. Everything is
- * written back as it was read, even fields newer than this program.
+ * Thrift's compact protocol, which Parquet uses for metadata, without the meaning of fields. Unknown fields are written
+ * back unchanged.
  */
 
 const TRUE = 1,
@@ -15,14 +15,14 @@ const TRUE = 1,
   SET = 10,
   STRUCT = 12;
 const MAX_DEPTH = 32;
-/** Longest list whose length is in its first byte. */
+/** Maximum length of a list that its first byte can state. */
 const SHORT_LIST = 15;
 
-/** Integers of any size are bigint; doubles and texts are bytes. */
+/** A decoded value. Integers of any size are bigint; doubles and texts are bytes. */
 export type ThriftValue = boolean | bigint | Uint8Array | ThriftList | ThriftStruct;
 
 export interface ThriftList {
-  /** Type of the items. */
+  /** Type of the list's items. */
   readonly of: number;
   readonly items: ThriftValue[];
 }
@@ -55,7 +55,7 @@ export class ThriftStruct {
     return value instanceof ThriftStruct ? value : undefined;
   }
 
-  /** Returns the structs in a list; none where the list is missing. */
+  /** Returns the structs in a list field; none if it is missing. */
   structs(id: number): ThriftStruct[] {
     const items = (this.get(id) as ThriftList | undefined)?.items ?? [];
     return items.filter((item) => item instanceof ThriftStruct);

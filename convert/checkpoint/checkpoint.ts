@@ -6,9 +6,9 @@ import { readFully, readSafetensors, type SafeTensor } from "./safetensors.ts";
 
 const INDEX = "model.safetensors.index.json";
 const MAX_INDEX_BYTES = 16 * 1024 * 1024;
-/** Limits open files: every shard stays open. The largest published checkpoints have about 200. */
+/** Maximum number of shards, because all stay open. The largest published checkpoints have about 200. */
 const MAX_SHARDS = 512;
-/** Equals the engine's limit for a GGUF file. */
+/** Maximum number of tensors, as in the engine's limit for a GGUF file. */
 const MAX_TENSORS = 131_072;
 
 /** The tensors of all safetensors files of a folder, checked. The files stay open until disposal. */
@@ -92,7 +92,7 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   if (!isObject(map)) refuse(path, `key "weight_map"`, `must be an object (got ${inWords(map)})`);
   const index = new Map<string, string>();
   for (const [name, shard] of Object.entries(map)) {
-    // An index is untrusted: a plain name cannot reach outside the folder.
+    // The index is untrusted, so only plain names are allowed, which cannot reach outside the folder.
     if (typeof shard !== "string" || !/^[\w.-]+\.safetensors$/.test(shard)) {
       const detail = `its file must have a plain name that ends in .safetensors (got ${inWords(shard)})`;
       refuse(path, `tensor ${quote(name)}`, detail);

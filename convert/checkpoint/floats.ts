@@ -2,7 +2,7 @@ import type { FloatType } from "../write/matrix_source.ts";
 
 /** Returns little-endian floats as f32, exact for all three types. The bytes need no alignment. */
 export function toFloats(type: FloatType, bytes: Uint8Array): Float32Array<ArrayBuffer> {
-  const own = bytes.slice(); // aligned
+  const own = bytes.slice(); // an aligned copy
   if (type === "F32") return new Float32Array(own.buffer);
   if (type === "F16") return new Float32Array(new Float16Array(own.buffer));
   const halves = new Uint16Array(own.buffer);

@@ -7,19 +7,19 @@ export { inWords, isObject };
 type JsonObject = Config["object"];
 
 /**
- * Reads a JSON file of at most `maxBytes`, with Python's NaN and Infinity. Returns undefined for a missing file. Throws ConvertError for
- * anything else.
+ * Reads a JSON file of at most `maxBytes`, which may contain Python's NaN and Infinity. Returns undefined for a missing
+ * file. Throws ConvertError for an invalid one.
  */
 export async function readJson(path: string, maxBytes: number): Promise<unknown> {
   const text = await readText(path, maxBytes);
   return text === undefined ? undefined : parseJson(path, text, asPythonWrites);
 }
 
-/** Matches strings, and the numbers that Python writes and JSON does not have. */
+/** Pattern of strings, and of numbers that Python writes but JSON lacks. */
 const PYTHON = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
 const NUMBERS: Readonly<Record<string, string>> = { Infinity: "1e999", "-Infinity": "-1e999", NaN: "null" };
 
-/** Returns the text as JSON: an infinite number becomes one that overflows, and NaN becomes null. */
+/** Returns Python's JSON text as JSON: an infinite number becomes one that overflows, and NaN becomes null. */
 function asPythonWrites(text: string): string {
   return text.replace(PYTHON, (part) => NUMBERS[part] ?? part);
 }
@@ -53,7 +53,7 @@ export function decodeUtf8(path: string, bytes: Uint8Array): string {
   }
 }
 
-/** Parses JSON, or else the text that `mend` returns. Throws ConvertError when neither is JSON. */
+/** Returns the parsed JSON, or else that of the text from `mend`. Throws ConvertError if neither is JSON. */
 export function parseJson(path: string, text: string, mend?: (text: string) => string): unknown {
   try {
     return JSON.parse(text);
@@ -71,7 +71,7 @@ export function oneOf(names: readonly string[]): string {
   return quoted.length === 1 ? quoted[0] : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
 }
 
-/** Checked look-ups in an object of a JSON file. A null counts as a missing key, as in Hugging Face's files. */
+/** An object of a JSON file with checked access. A null counts as a missing key, as in Hugging Face's files. */
 export class Fields implements Config {
   /** `path` is the object's place in the file, such as `text_config.`. */
   constructor(readonly file: string, readonly object: JsonObject, private readonly path = "") {}
@@ -109,12 +109,12 @@ export class Fields implements Config {
     return value;
   }
 
-  /** Returns a whole number from 1 to `max`. */
+  /** Returns the key's whole number from 1 to `max`. */
   count(name: string, max: number, fallback?: number): number {
     return this.#count(name, 1, max, fallback);
   }
 
-  /** Returns a whole number from 0 to `max`. */
+  /** Returns the key's whole number from 0 to `max`. */
   countFrom0(name: string, max: number, fallback?: number): number {
     return this.#count(name, 0, max, fallback);
   }
@@ -127,7 +127,7 @@ export class Fields implements Config {
     return value;
   }
 
-  /** Returns a number above 0 and at most `max`. */
+  /** Returns the key's number above 0 and at most `max`. */
   positive(name: string, max: number, fallback?: number): number {
     const value = this.get(name) ?? fallback;
     if (typeof value !== "number" || !(value > 0 && value <= max)) {
@@ -136,7 +136,7 @@ export class Fields implements Config {
     return value;
   }
 
-  /** Throws ConvertError where the key has another value than the allowed one. */
+  /** Throws ConvertError if the key's value is not the allowed one. */
   mustBe(name: string, allowed: unknown, why: string): void {
     const value = this.get(name);
     if (value !== undefined && value !== allowed) {

@@ -2,7 +2,7 @@ import { quote } from "../../engine/gguf/errors.ts";
 import { refuse } from "../errors.ts";
 import { decodeUtf8, inWords, isObject, parseJson } from "./json.ts";
 
-/** Bytes per element. */
+/** Bytes per element of each data type. */
 const DTYPES = {
   BOOL: 1,
   U8: 1,
@@ -29,12 +29,12 @@ export interface SafeTensor {
   readonly dtype: Dtype;
   readonly shape: readonly number[]; // the contiguous dimension last
   readonly file: string;
-  /** From the start of the file. */
+  /** Offset of the tensor from the start of the file. */
   readonly offset: number;
   readonly byteLength: number;
 }
 
-/** The largest published headers take about 5 MB. Other libraries allow 100 MB. */
+/** Maximum bytes of a header. The largest published ones have about 5 MB; other libraries allow 100 MB. */
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 const MAX_DIMENSIONS = 8;
 const MAX_NAME_LENGTH = 1024;

@@ -8,13 +8,13 @@ import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** Row streams that layers predict and correct. */
+/** Number of row streams that Gemma 3n's layers predict and correct. */
 const STREAMS = 4;
-/** Layers per period, where config.json does not list the layers. The last layer of a period has no window. */
+/** Gemma 3n's layers per period, if config.json does not list the layers. The last layer of a period has no window. */
 const PERIOD = 5;
-/** Default number of leading layers with sparse gates, and the share of gates that they set to zero. */
+/** Default number of leading layers with sparse gates, and the default share of gates set to zero. */
 const SPARSE = { layers: 10, part: 0.95 };
-/** Rotary base of layers with a window, where config.json does not say. */
+/** Default rotary base of layers with a window. */
 const LOCAL_BASE = 10_000;
 const MAX_SOFTCAP = 1e9;
 /** Defaults of Gemma 3n's configuration class. */
@@ -91,7 +91,9 @@ function readWidths(config: Fields): number[] {
     : config.refuse(name, inWords(widths), `a whole number above 0, or one for each of the ${layers} layers`);
 }
 
-/** Lists the tables of per-layer embeddings. Tokens beyond the table are not text; they get its first row. */
+/**
+ * Adds the tables of per-layer embeddings to the list. Tokens beyond the table are not text; they get its first row.
+ */
 function addLayerInputs(
   config: Fields,
   list: TensorList,
@@ -108,7 +110,7 @@ function addLayerInputs(
   list.vector("per_layer_proj_norm.weight", `${prefix}per_layer_projection_norm.weight`, perLayer);
 }
 
-/** Lists AltUp's and LAuReL's tensors. None is quantized, as in llama.cpp. */
+/** Adds AltUp's and LAuReL's tensors to the list. They are not quantized, as in llama.cpp. */
 function addStreams(list: TensorList, hidden: number, rank: number, block: string, layer: string): void {
   const altup = `${layer}altup.`;
   list.vector(`${block}altup_router_norm.weight`, `${altup}router_norm.weight`, hidden);
@@ -153,8 +155,8 @@ function entriesOf(
 }
 
 /**
- * Returns for each layer how many standard deviations above the mean a gate must be to pass. config.json states the
- * share of gates that do not pass.
+ * Returns each layer's cutoff for gates, in standard deviations above the mean. config.json states the share of gates
+ * below it.
  */
 function readCuts(config: Fields, layers: number): number[] {
   const name = "activation_sparsity_pattern";

@@ -9,18 +9,18 @@ import type { TensorList } from "../tensor_list.ts";
 
 const MAX_EXPERTS = 4096;
 const MAX_SOFTCAP = 1e9;
-/** Divisor of the frequencies of pairs that are not rotated. The divisor makes the angles of these pairs negligible. */
+/** Divisor of the frequencies of pairs that are not rotated: it makes their angles negligible. */
 const STILL = 1e30;
 
-/** config.json's values. Layers with a window have the decoder's heads and rotary positions. */
+/** Values of Gemma 4's config.json. Layers with a window have the decoder's heads and rotary positions. */
 interface Gemma4Config {
   readonly decoder: DecoderConfig;
-  /** Which layers have a window. */
+  /** Whether each layer has a window. */
   readonly sliding: readonly boolean[];
   readonly full: { readonly headDim: number; readonly kvHeads: number; readonly keysAsValues: boolean };
-  /** Last layers, which read the KV cache of earlier ones. */
+  /** Number of last layers that read the KV cache of earlier ones. */
   readonly shared: number;
-  /** Columns of each layer's own embedding; 0 is none. */
+  /** Number of columns of each layer's own embedding; 0: none. */
   readonly perLayer: number;
   readonly widths: readonly number[];
   readonly experts?: { readonly count: number; readonly used: number; readonly feedForward: number };
@@ -93,7 +93,7 @@ function readExperts(config: Fields): Gemma4Config["experts"] {
   };
 }
 
-/** Returns a count that may be 0. */
+/** Returns the key's count, which may be 0. */
 function orNone(config: Fields, name: string, max: number): number {
   return config.get(name) === 0 ? 0 : config.has(name) ? config.count(name, max) : 0;
 }

@@ -12,7 +12,7 @@ const MAX_EXPERTS = 4096;
 
 /** A converted encoder. Its tensors are in the list. */
 export interface EncoderParts {
-  /** The architecture, where it is not the model type's. */
+  /** Architecture of the file, if it is not the model type's. */
   readonly architecture?: string;
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
@@ -76,7 +76,7 @@ function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
   ];
 }
 
-/** Lists the table of token types. The table stays in floats, like the table of positions. */
+/** Adds the table of token types to the list, as floats like the table of positions. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
   const count = config.count("type_vocab_size", MAX_TYPES, 1);
   list.table("token_types", module, count, hidden);
@@ -111,10 +111,10 @@ export function convertBert(config: Fields, list: TensorList): EncoderParts {
   return addBert(config, list, { prefix, unread: 0, head });
 }
 
-/** Tensor names and rows in which encoders with BERT's tensors differ. */
+/** Tensor names and rows in which encoders with BERT's layers differ. */
 interface BertNames {
   readonly prefix: string;
-  /** First rows of the table of positions, which no text reads. */
+  /** Number of first rows of the position table that no text reads. */
   readonly unread: number;
   readonly head: { readonly dense: string; readonly labels: string };
 }
@@ -152,7 +152,7 @@ export function addBert(
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 
-/** Lists the attention tensors of a BERT layer, including its norm. */
+/** Adds the attention tensors of a BERT layer to the list, including its norm. */
 function addBertAttention(list: TensorList, block: string, layer: string, hidden: number): void {
   for (const part of ["query", "key", "value"]) {
     affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
@@ -235,7 +235,7 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
 }
 
 interface NomicMixture {
-  /** Layers per period. The second layer of a period has experts. */
+  /** Layers per period of experts. The second layer of a period has experts. */
   readonly period: number;
   readonly count: number;
   readonly used: number;
@@ -254,7 +254,7 @@ function readNomicMixture(config: Fields): NomicMixture | undefined {
   return { period, count, used: config.count("moe_top_k", count) };
 }
 
-/** Lists the experts. Their common bias is left out, because GGUF has no tensor for it. */
+/** Adds the experts to the list, without their common bias, for which GGUF has no tensor. */
 function addNomicExperts(
   list: TensorList,
   { hidden, feedForward }: EncoderShape,
@@ -277,7 +277,7 @@ function addNomicExperts(
   );
 }
 
-/** Layers per period that GGUF's readers expect. The first layer of a period has no window. */
+/** Layers per period of windows that GGUF's readers expect. The first layer of a period has no window. */
 const PERIOD = 3;
 
 /** Converts Hugging Face's `modernbert`, with or without a classification head. */

@@ -7,7 +7,7 @@ import type { ConvertedModel } from "../models.ts";
 
 const MAX_BYTES = 1024 * 1024;
 
-/** GGUF's code of each pooling mode, by sentence-transformers' key. */
+/** GGUF's codes of pooling modes, by sentence-transformers' keys. */
 const WAYS: Readonly<Record<string, number>> = {
   pooling_mode_mean_tokens: 1,
   pooling_mode_cls_token: 2,
@@ -28,14 +28,13 @@ export interface TextModules {
 }
 
 const MAX_FEATURES = 131_072;
-/** GGUF has names for this many matrices after the pooling, in this architecture only. */
+/** The architecture in which GGUF has names for matrices after the pooling, and their number. */
 const DENSE = { architecture: "gemma-embedding", count: 2 };
 
 /**
- * Returns the folder's pooling type and dense matrices, from sentence-transformers' modules; nothing for a
- * folder without modules. Normalization to length 1 needs no key, because every reader does it. A ranking
- * model writes its own pooling type. Throws ConvertError for a module or pooling mode that GGUF has no place
- * for.
+ * Returns the folder's pooling type and dense matrices, from sentence-transformers' modules; nothing for a folder
+ * without modules. Normalization to length 1 needs no key, because every reader does it. A ranking model writes its own
+ * pooling type. Throws ConvertError for a module or pooling mode that GGUF does not support.
  */
 export async function readTextModules(
   folder: string,
@@ -60,7 +59,7 @@ export async function readTextModules(
       fields.refuse("type", quote(kind), allowed);
     }
     const place = fields.string("path");
-    // modules.json is untrusted: a plain name cannot reach outside the folder.
+    // modules.json is untrusted, so only plain names are allowed, which cannot reach outside the folder.
     if (!/^\w[\w.-]*$/.test(place)) fields.refuse("path", quote(place), "the plain name of a folder");
     if (kind === "Dense") {
       dense.push(await readDense(join(folder, place)));

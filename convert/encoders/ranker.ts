@@ -4,7 +4,7 @@ import { type Entry, entry } from "../write/metadata.ts";
 
 /** A decoder that ranks. It scores a document by the probability of "yes" against "no" as the next token. */
 export interface Ranker {
-  /** Token ids of the two words; the one for a fitting document is first. */
+  /** Token ids of the two words; the word for a relevant document comes first. */
   readonly ids: readonly number[];
   /** Returns the GGUF keys for this architecture. */
   entries(architecture: string): readonly Entry[];
@@ -13,8 +13,7 @@ export interface Ranker {
 const WORDS = ["yes", "no"];
 const TEMPLATE_KEY = "tokenizer.chat_template.rerank";
 /**
- * The prompt of the model's training. Source: the model card of Qwen3-Reranker, in the form of llama.cpp's
- * files.
+ * Ranking prompt of the model's training. Source: the model card of Qwen3-Reranker, in the form of llama.cpp's files.
  */
 const TEMPLATE = "<|im_start|>system\n" +
   "Judge whether the Document meets the requirements based on the Query and the Instruct provided. " +

@@ -5,7 +5,7 @@ import { addScan, type MambaConfig, mambaEntries, MAX, readMamba } from "./mamba
 import type { ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** config.json's multipliers. GGUF has no keys for them, so conversion multiplies the matrices. */
+/** Multipliers in config.json. GGUF has no keys for them, so conversion multiplies the matrices. */
 interface Multipliers {
   readonly embedding: number;
   readonly logits: number;
@@ -27,7 +27,7 @@ export function convertFalconH1(config: Fields, list: TensorList, prefix: string
     list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, decoder.hidden);
     addAttention(list, decoder, by, block, `${layer}self_attn.`);
     addMamba(list, decoder.hidden, mamba, by, normed, block, `${layer}mamba.`);
-    // GGUF's readers expect this norm without ".weight".
+    // GGUF's readers expect this norm's name without ".weight".
     list.vector(`${block}ffn_norm`, `${layer}pre_ff_layernorm.weight`, decoder.hidden);
     addFeedForward(list, decoder, by, block, `${layer}feed_forward.`);
   }
@@ -46,7 +46,7 @@ function refuseOtherModels(config: Fields): void {
   }
   config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
   config.mustBe("mamba_use_mlp", true, "all layers have a feed-forward block");
-  // By default, the norm comes before the gate.
+  // By default, the norm is applied before the gate.
   const name = "mamba_norm_before_gate";
   if (config.boolean("mamba_rms_norm", false) && config.boolean(name, true)) {
     config.refuse(name, "true", "false, because what the gate has multiplied is normed");
@@ -117,7 +117,7 @@ function addMamba(
 ): void {
   const { heads, headDim, groups, stateSize } = mamba;
   const [inner, shared] = [heads * headDim, groups * stateSize];
-  // Gates, channels, B and C, step sizes.
+  // Rows of the input matrix: gates, channels, B and C, step sizes.
   const parts = [inner, inner, shared, shared, heads].map((rows, i) => [rows, by.in * by.parts[i]] as const);
   list.multiplied(`${block}ssm_in`, `${from}in_proj`, hidden, parts);
   addScan(list, mamba, block, from);
@@ -139,7 +139,7 @@ function addFeedForward(
   list.multiplied(`${block}ffn_down`, `${from}down_proj`, feedForward, [[hidden, by.down]]);
 }
 
-/** Lists the embedding and the output matrix. A tied one becomes two where their multipliers differ. */
+/** Adds the embedding and the output matrix to the list. A tied one becomes two if their multipliers differ. */
 function addEnds(
   config: Fields,
   list: TensorList,

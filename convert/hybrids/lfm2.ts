@@ -8,17 +8,17 @@ import type { TensorList } from "../tensor_list.ts";
 
 const MAX_TAPS = 16;
 const MAX_EXPERTS = 4096;
-/** Names of layers without and with attention in `layer_types`. */
+/** Names in `layer_types` of layers without and with attention. */
 const CONV = "conv";
 const ATTENTION = "full_attention";
-/** GGUF's code of sigmoid-weighted experts. */
+/** GGUF's code for experts weighed by sigmoids. */
 const SIGMOID = 2;
 
 interface Experts {
   readonly count: number;
   readonly used: number;
   readonly feedForward: number;
-  /** Leading layers without experts. */
+  /** Number of leading layers without experts. */
   readonly denseLayers: number;
 }
 
@@ -94,7 +94,7 @@ function feedForwardKey(config: Fields): string {
   return config.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size";
 }
 
-/** Returns the real feed-forward width: two thirds of the key, times a factor, rounded up to a multiple. */
+/** Returns the actual feed-forward width: two thirds of the key, times a factor, rounded up to a multiple. */
 function adjusted(config: Fields, width: number): number {
   if (!config.boolean("block_auto_adjust_ff_dim", true)) return width;
   const factor = config.positive("block_ffn_dim_multiplier", 1024, 1);

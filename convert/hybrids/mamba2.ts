@@ -6,7 +6,9 @@ import type { TensorList } from "../tensor_list.ts";
 import { entry } from "../write/metadata.ts";
 import { addMamba, type MambaConfig, mambaEntries, readMamba } from "./mamba_hybrids.ts";
 
-/** Context of a config.json that states none, as the models have no limit. llama.cpp's converter writes the same. */
+/**
+ * Context length if config.json states none, because the models have no limit; the same as in llama.cpp's converter.
+ */
 const CONTEXT = 2 ** 20;
 const TOP = "backbone.";
 

@@ -80,9 +80,9 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
   return { decoder, entries };
 }
 
-/** Keys of config.json. */
+/** Names of config.json's keys for Mamba2. */
 type MambaKeys = Readonly<Record<keyof MambaConfig, string>> & {
-  /** Key of the step sizes' bounds. */
+  /** Key of the bounds on step sizes. */
   readonly limits: string;
 };
 
@@ -100,10 +100,13 @@ export function readMamba(config: Fields, names: MambaKeys): MambaConfig {
   };
 }
 
-/** A bound that no step size exceeds. */
+/** Bound of step sizes that has no effect. */
 const NO_LIMIT = 1e9;
 
-/** Throws ConvertError for bounded step sizes, because GGUF has no key for bounds. 0 and infinity bound nothing; files write them as numbers or strings. */
+/**
+ * Throws ConvertError for bounded step sizes, because GGUF has no key for bounds. 0 and infinity bound nothing; files
+ * write them as numbers or strings.
+ */
 function refuseStepLimits(config: Fields, name: string): void {
   if (!config.has(name)) return;
   const limits = config.get(name);
@@ -116,7 +119,7 @@ function refuseStepLimits(config: Fields, name: string): void {
   );
 }
 
-/** Returns a number. Newer files wrap numbers that JSON does not have. */
+/** Returns a value as a number. Newer files wrap numbers that JSON lacks. */
 function numberOf(value: unknown): number {
   const wrapped = isObject(value) ? value.__float__ : value;
   return typeof wrapped === "number" || typeof wrapped === "string" ? Number(wrapped) : NaN;
@@ -131,14 +134,14 @@ export function addMamba(
 ): void {
   const { heads, headDim, groups, stateSize } = mamba;
   const inner = heads * headDim;
-  // In GGUF's order: gates, channels, B and C, step sizes.
+  // Rows in GGUF's order: gates, channels, B and C, step sizes.
   list.matrix(`${block}ssm_in`, `${from}in_proj`, 2 * (inner + groups * stateSize) + heads, hidden);
   addScan(list, mamba, block, from);
   list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, inner, { shape: [inner / groups, groups] });
   list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner);
 }
 
-/** Lists the tensors between Mamba2's two matrices, except the norm. */
+/** Adds the tensors between Mamba2's two matrices to the list, except the norm. */
 export function addScan(
   list: TensorList,
   { heads, headDim, groups, stateSize, taps }: MambaConfig,
@@ -154,7 +157,7 @@ export function addScan(
   list.vector(`${block}ssm_d`, `${from}D`, heads, { shape });
 }
 
-/** Lists the matrices of attention. With `pairs`, GGUF rotates the pairs (2i, 2i + 1). */
+/** Adds the matrices of attention to the list. With `pairs`, GGUF rotates the pairs (2i, 2i + 1). */
 export function addAttention(
   list: TensorList,
   { hidden, heads, kvHeads, headDim }: DecoderConfig,
@@ -169,7 +172,7 @@ export function addAttention(
   list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
 }
 
-/** Older and newer names in transformers. */
+/** Mixers by their older and newer names in transformers. */
 const LAYER_TYPES: Readonly<Record<string, Mixer>> = {
   mamba: "mamba",
   linear_attention: "mamba",
@@ -187,7 +190,7 @@ function readLayerTypes(config: Fields, layers: number): Mixer[] {
   return config.refuse("layer_types", "another list", allowed);
 }
 
-/** Returns the keys that both hybrids share, with arrays for what differs between layers. */
+/** Returns the keys that both hybrids share, with arrays for values that differ between layers. */
 export function hybridEntries(
   architecture: string,
   decoder: DecoderConfig,

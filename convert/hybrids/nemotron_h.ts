@@ -66,7 +66,7 @@ interface NemotronExperts {
   readonly feedForward: number;
   /** Width of the shared expert. */
   readonly shared: number;
-  /** Width of the routed experts' inputs and outputs, when it differs from the embedding's. */
+  /** Width of the routed experts' inputs and outputs, if it differs from the embedding's. */
   readonly latent?: number;
   readonly divided: boolean;
   readonly scale: number;
@@ -186,7 +186,7 @@ function readMixers(config: Fields): Mixer[] {
   return config.refuse(key, found, allowed);
 }
 
-/** Returns the first key that config.json has; else the first name. */
+/** Returns the first of the names that config.json has as a key; else the first name. */
 function firstOf(config: Fields, ...names: readonly string[]): string {
   return names.find((name) => config.has(name)) ?? names[0];
 }

@@ -31,15 +31,15 @@ interface LinearConfig {
   readonly kDim: number;
   readonly vDim: number;
   readonly taps: number;
-  /** Layers per period. The last layer of a period has full attention. */
+  /** Layers per period of attention. The last layer of a period has full attention. */
   readonly interval: number;
-  /** Value heads keep the checkpoint's order, where those of one key head stand together. */
+  /** Whether value heads keep the checkpoint's order, in which those of one key head are adjacent. */
   readonly inGroups: boolean;
 }
 
 /**
- * Converts Qwen3.5's text part. Hugging Face stores norm weights, except the gated norm's, as the distance from 1. MLX's
- * loader adds 1 and swaps the convolution's axes, so the axes show which form the norms have.
+ * Converts Qwen3.5's text part. Hugging Face stores norm weights, except the gated norm's, as the distance from 1.
+ * MLX's loader adds 1 and swaps the convolution's axes, so the axes show which form the norms have.
  */
 export function convertQwen35(config: Fields, list: TensorList, prefix: string): ModelParts {
   if (config.has("num_experts")) {
@@ -103,11 +103,11 @@ interface HybridParts {
   readonly decoder: DecoderConfig;
   readonly linear: LinearConfig;
   readonly experts?: GatedExpertsConfig;
-  /** Applied to norm weights. */
+  /** Function to apply to norm weights. */
   readonly norm?: (weight: number) => number;
 }
 
-/** Lists a layer of full or linear attention, and its feed-forward block. */
+/** Adds a layer of full or linear attention to the list, with its feed-forward block. */
 function addLayer(
   list: TensorList,
   { decoder, linear, experts, norm }: HybridParts,
@@ -128,7 +128,9 @@ function addLayer(
 /** Prefixes of the drafting layer's names in Hugging Face's and in MLX's checkpoints. */
 const DRAFTS = ["mtp.", "language_model.mtp."];
 
-/** Lists the first drafting layer. Its projection reads the token's row, then the row before it, as in GGUF. */
+/**
+ * Adds the first drafting layer to the list. Its projection reads the token's row, then the row before it, as in GGUF.
+ */
 function addDraftLayer(list: TensorList, parts: HybridParts, from: string): void {
   const { decoder: { layers, hidden, vocabulary }, norm } = parts;
   const block = `blk.${layers}.`;
@@ -155,7 +157,7 @@ function addFull(
   from: string,
   map: ((weight: number) => number) | undefined,
 ): void {
-  // Each head's query precedes its gate, as in GGUF.
+  // Each head's query comes before its gate, as in GGUF.
   list.matrix(`${block}attn_q`, `${from}q_proj`, 2 * heads * headDim, hidden);
   list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
   list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
@@ -185,7 +187,9 @@ function addLinear(
   list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner, { columnOrder: order(vDim) });
 }
 
-/** Returns the rows of value heads of `size` elements in GGUF's order, after `first` other rows. */
+/**
+ * Returns the rows of value heads of `size` elements in GGUF's order, after `first` other rows; undefined if unchanged.
+ */
 type HeadOrder = (size: number, first?: number) => Runs | undefined;
 
 function addTiledRows(
@@ -206,7 +210,10 @@ function addTiledRows(
   list.matrix(`${block}ssm_beta`, `${from}in_proj_b`, vHeads, hidden, { rowOrder: order(1) });
 }
 
-/** Lists the matrices made of one matrix, where each key head's query, key, values and gates follow each other. Betas and alphas keep that order. */
+/**
+ * Lists the matrices made of one matrix, where each key head's query, key, values and gates follow each other. Betas
+ * and alphas keep that order.
+ */
 function addGroupedRows(
   list: TensorList,
   hidden: number,
@@ -229,7 +236,10 @@ function addGroupedRows(
   list.matrix(`${block}ssm_ba`, `${from}in_proj_ba`, 2 * vHeads, hidden);
 }
 
-/** Returns whether conversion must add 1 to the norms. Throws ConvertError where the convolutions' axes differ between layers. */
+/**
+ * Returns whether conversion must add 1 to the norms. Throws ConvertError where the convolutions' axes differ between
+ * layers.
+ */
 function normsNeedOne(
   list: TensorList,
   prefix: string,
@@ -271,7 +281,7 @@ function readLinear(config: Fields, { layers }: DecoderConfig, inGroups: boolean
   }
   const kDim = config.count("linear_key_head_dim", MAX_HEAD_DIM);
   const vDim = config.count("linear_value_head_dim", MAX_HEAD_DIM);
-  // GGUF has one key for both.
+  // GGUF has only one key for both sizes.
   if (kDim !== vDim) {
     config.refuse("linear_value_head_dim", String(vDim), `${kDim}, as linear_key_head_dim is`);
   }

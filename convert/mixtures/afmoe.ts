@@ -18,9 +18,9 @@ const NORMS = {
 };
 
 interface AfmoeExperts extends ExpertsConfig {
-  /** Shared experts, stored as one. */
+  /** Number of shared experts, which are stored as one. */
   readonly shared: number;
-  /** Leading layers that have no experts. */
+  /** Number of leading layers without experts. */
   readonly denseLayers: number;
 }
 
@@ -57,7 +57,7 @@ export function convertAfmoe(config: Fields, list: TensorList, prefix: string): 
 
 /** Throws ConvertError for a model that GGUF's keys cannot describe. */
 function refuseOtherModels(config: Fields): void {
-  // Hugging Face scales no embedding by default.
+  // Hugging Face's Trinity does not scale the embedding by default.
   if (!config.boolean("mup_enabled", false)) {
     config.refuse("mup_enabled", "false", "true, because the embedding is scaled");
   }

@@ -10,7 +10,7 @@ import { draftLayers, SIGMOID } from "./sigmoid_experts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
 const MAX_SHARED = 64;
-/** Layers per period, where config.json does not say. The last layer of a period has no window. */
+/** Default of the layers per period. The last layer of a period has no window. */
 const PERIOD = 4;
 
 /** Converts North Mini and Command A+. */
@@ -76,7 +76,7 @@ function refuseOthers(config: Fields): void {
   config.mustBe("use_qk_norm", false, "norms of heads are not computed");
 }
 
-/** Returns how many leading layers have no experts. */
+/** Returns the number of leading layers without experts. */
 function readDense(config: Fields, layers: number): number {
   const name = "mlp_layer_types";
   const types = config.get(name);

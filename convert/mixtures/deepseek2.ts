@@ -12,9 +12,9 @@ const MAX_SHARED = 64;
 /** Shape of latent attention. */
 interface LatentConfig {
   readonly rank: number;
-  /** Rank of queries; 0 where they are computed from the rows directly. */
+  /** Rank of queries; 0 if they are computed directly from the rows. */
   readonly queryRank: number;
-  /** Dimensions of a query head without and with positions. */
+  /** Number of a query head's dimensions without positions, and with positions. */
   readonly plain: number;
   readonly rotated: number;
   readonly valueLength: number;
@@ -66,7 +66,7 @@ function readLatent(config: Fields): LatentConfig {
   };
 }
 
-/** Returns the code of how experts are weighed. V2's default is the softmax. */
+/** Returns GGUF's code for weighing experts. V2's default is the softmax. */
 function readGating(config: Fields): number {
   const usual = config.get("model_type") === "deepseek_v2" ? "softmax" : "sigmoid";
   const scoring = config.string("scoring_func", usual);
@@ -121,7 +121,10 @@ function latentEntries(
   return Object.entries(counts).map(([name, value]) => entry(`deepseek2.${name}`, "UINT32", value));
 }
 
-/** Returns the keys of a decoder with one KV head, the token's latent row. The key of YaRN's multiplier holds a tenth of it. */
+/**
+ * Returns the keys of a decoder with one KV head, the token's latent row. The key of YaRN's multiplier holds a tenth of
+ * it.
+ */
 function withLatentHeads(entries: readonly Entry[], { rank, rotated }: LatentConfig): Entry[] {
   const values: Readonly<Record<string, (value: number) => number>> = {
     "attention.head_count_kv": () => 1,

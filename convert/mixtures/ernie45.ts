@@ -14,11 +14,11 @@ const LEFT_OUT: LeftOut = [
 ];
 
 interface ErnieExperts extends ExpertsConfig {
-  /** Shared experts, stored as one. */
+  /** Number of shared experts, which are stored as one. */
   readonly shared: number;
-  /** The first layer that may have experts. */
+  /** Number of the first layer that may have experts. */
   readonly start: number;
-  /** Layers per period from there on. The last layer of a period has experts. */
+  /** Layers per period from `start` on. The last layer of a period has experts. */
   readonly interval: number;
 }
 
@@ -55,7 +55,7 @@ export function convertErnie45Moe(config: Fields, list: TensorList, prefix: stri
   };
 }
 
-/** Reads the experts. They must go on to the last layer, because GGUF has no key for their end. */
+/** Reads the experts' shape. Experts must continue to the last layer, because GGUF has no key for their end. */
 function readExperts(config: Fields, layers: number): ErnieExperts {
   const end = "moe_layer_end_index";
   if (config.get(end) !== -1) config.mustBe(end, layers - 1, "GGUF has no key for a last layer with experts");

@@ -12,7 +12,7 @@ export interface ExpertsConfig {
   readonly feedForward: number;
 }
 
-/** Reads Qwen's keys. With `always`, the chosen weights are divided by their sum whatever config.json says. */
+/** Reads the experts' shape from Qwen's keys. With `always`, chosen weights are divided by their sum in any case. */
 export function readExperts(config: Fields, always = false): ExpertsConfig {
   if (!always && !config.boolean("norm_topk_prob", false)) {
     config.refuse("norm_topk_prob", "false", "true, because the chosen weights are divided by their sum");
@@ -45,7 +45,10 @@ export function expertEntries(architecture: string, { count, used, feedForward }
 
 const PARTS = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
-/** Lists the router, which stays in F32, and the experts. Each is a module, or all are stacked with gate before up. */
+/**
+ * Adds the router, in F32, and the experts to the list. Each expert is a module, or all are stacked with gate before
+ * up.
+ */
 export function addExperts(
   list: TensorList,
   { hidden }: DecoderConfig,
@@ -71,7 +74,7 @@ export function addExperts(
   list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
 }
 
-/** Lists shared experts, stored as one. */
+/** Adds the shared experts to the list, stored as one. */
 export function addSharedExperts(
   list: TensorList,
   { hidden }: DecoderConfig,

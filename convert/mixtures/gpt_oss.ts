@@ -49,7 +49,7 @@ export function convertGptOss(config: Fields, list: TensorList, prefix: string):
   };
 }
 
-/** An older name of `num_experts_per_tok`. */
+/** Returns the number of used experts from the older key of `num_experts_per_tok`. */
 function olderUsed(config: Fields, count: number): number | undefined {
   return config.has("experts_per_token") ? config.count("experts_per_token", count) : undefined;
 }
@@ -81,7 +81,7 @@ function addAttention(list: TensorList, decoder: DecoderConfig, block: string, f
   list.vector(`${block}attn_sinks.weight`, `${from}sinks`, heads);
 }
 
-/** Lists the matrices of experts, in which rows of gate and up alternate. */
+/** Adds the matrices of experts to the list; rows of gate and up alternate. */
 function addExperts(
   list: TensorList,
   hidden: number,

@@ -47,13 +47,13 @@ interface GraniteExperts {
   readonly used: number;
 }
 
-/** Returns how many experts the model has and uses; undefined where it has none. */
+/** Returns the number of experts, and of used ones; undefined if the model has none. */
 export function readGraniteExperts(config: Fields): GraniteExperts | undefined {
   const count = config.countFrom0("num_local_experts", MAX.experts, 0);
   return count === 0 ? undefined : { count, used: config.count("num_experts_per_tok", count) };
 }
 
-/** Lists a router and its experts, whose gate and up are one tensor of the checkpoint. */
+/** Adds a router and its experts to the list; their gate and up are one tensor of the checkpoint. */
 export function addGraniteExperts(
   list: TensorList,
   { hidden, feedForward: width }: DecoderConfig,
@@ -69,7 +69,10 @@ export function addGraniteExperts(
   list.fusedExperts(`${block}ffn_down_exps`, `${from}output_linear.weight`, hidden, width, { count });
 }
 
-/** Lists a feed-forward block whose gate and up are one matrix of the checkpoint. `suffix` ends the GGUF names. */
+/**
+ * Adds a feed-forward block to the list; its gate and up are one matrix of the checkpoint. `suffix` ends the GGUF
+ * names.
+ */
 export function addGraniteFeedForward(
   list: TensorList,
   hidden: number,

@@ -85,7 +85,7 @@ export function convertHunyuanMoe(config: Fields, list: TensorList, prefix: stri
   return { ...parts, entries: [...parts.entries, ...entries] };
 }
 
-/** Reads the experts. Some keys may hold an array of one number per layer; all must be equal. */
+/** Reads the experts' shape. Some keys may be an array with one number per layer; all must be equal. */
 function readHunyuanExperts(config: Fields): ExpertsConfig {
   const ofAll = Object.entries(config.object).map(([name, value]) => {
     if (!Array.isArray(value) || !PER_LAYER.includes(name)) return [name, value];

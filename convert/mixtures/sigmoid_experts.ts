@@ -27,11 +27,11 @@ import type { TensorList } from "../tensor_list.ts";
 const MAX_SHARED = 64;
 const MAX_DRAFTS = 16;
 const MAX_SCALE = 1e4;
-/** Codes of `expert_gating_func`. */
+/** Codes of `expert_gating_func` for softmax and sigmoid. */
 export const [SOFTMAX, SIGMOID] = [1, 2];
-/** Default of GLM-4.5's configuration class. llama.cpp uses it for Ling, too. */
+/** Share of each head that is rotated, by GLM-4.5's default. llama.cpp uses it for Ling, too. */
 const PARTIAL_ROTARY = 0.5;
-/** Default of MiniMax M2's configuration class. */
+/** Rotary base of MiniMax M2, by its configuration class. */
 const MINIMAX_ROPE_BASE = 5_000_000;
 
 /** Converts GLM-4.5, 4.6 and 4.7, including Air. */
@@ -79,7 +79,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
-    // With more shared experts, config.json's width could be that of one or of all.
+    // With several shared experts, config.json's width could mean one or all of them.
     most: 1,
   });
   const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
@@ -144,7 +144,7 @@ export function convertHyV3(config: Fields, list: TensorList, prefix: string): M
   }, [entry("hy_v3.expert_shared_feed_forward_length", "UINT32", width)]);
 }
 
-/** Returns config.json with the count of leading dense layers, where it lists the kind of each layer; by default 1. */
+/** Returns config.json with the number of leading dense layers, if it lists the kind of each layer; by default 1. */
 function withDenseCount(config: Fields, layers: number): Fields {
   const [name, count] = ["mlp_layer_types", "first_k_dense_replace"];
   const types = config.get(name);
@@ -215,13 +215,13 @@ export function convertDeepseek(config: Fields, list: TensorList, prefix: string
 
 /** Shape of experts after leading dense layers. */
 export interface SharedExpertsConfig extends ExpertsConfig {
-  /** Shared experts. */
+  /** Number of shared experts. */
   readonly shared: number;
-  /** Leading layers without experts. */
+  /** Number of leading layers without experts. */
   readonly dense: number;
-  /** The chosen weights are divided by their sum. */
+  /** Whether the chosen weights are divided by their sum. */
   readonly divided: boolean;
-  /** Factor on the weights. */
+  /** Factor on the experts' weights. */
   readonly scale: number;
 }
 
@@ -246,15 +246,15 @@ export function convertSharedExperts(
   family: Family,
   checkpoint: Checkpoint,
   experts: SharedExpertsConfig & {
-    /** Module of the bias on the choice of experts; optional. */
+    /** Module name of the bias on the choice of experts; undefined: no bias. */
     readonly bias?: string;
-    /** The bias's name in the file; by default "exp_probs_b.bias". */
+    /** The bias's name in the GGUF file; by default "exp_probs_b.bias". */
     readonly biasName?: string;
     /** Modules of the router and of the shared experts; by default "gate" and "shared_experts". */
     readonly router?: string;
     readonly sharedModule?: string;
     readonly sharedWidth: number;
-    /** Code of how experts are weighed; by default by sigmoids. */
+    /** GGUF's code for weighing experts; by default sigmoids. */
     readonly gating?: number;
   },
   entries: readonly Entry[],

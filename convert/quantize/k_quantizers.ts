@@ -10,7 +10,7 @@ import { putHalf, type Quantizer } from "./quantizers.ts";
 
 const COLUMNS = 256;
 
-/** The current block's values and codes. Reuse saves allocations. */
+/** Values and codes of the current block, reused to save allocations. */
 const x = new Float64Array(COLUMNS);
 const codes = new Uint8Array(COLUMNS);
 const bestCodes = new Uint8Array(COLUMNS);
@@ -30,9 +30,9 @@ function takeBlock(values: Float32Array, at: number): boolean {
 const SUBS_4 = 8;
 const SUB_4 = 32;
 const MOST_4 = 15;
-/** Largest integer scale and min (6 bits). */
+/** Largest integer scale and min of Q4_K (6 bits). */
 const MOST_SCALE_4 = 63;
-/** Step candidates: the range of the values is divided by each. */
+/** Candidates for Q4_K's step: the range of the values is divided by each. */
 const STEPS_4 = Float64Array.from({ length: 13 }, (_, i) => MOST_4 - 1.2 + 0.2 * i);
 
 const scales = new Float64Array(SUBS_4);
@@ -74,7 +74,7 @@ function fitSub4(at: number, j: number): void {
       offset = 0;
       scale = sumQX / sumQQ;
     }
-    // The error is the sum of squares minus this.
+    // The error is the sum of squares minus `explained`.
     const explained = scale * sumQX + offset * sumX;
     if (scale > 0 && explained > most) {
       most = explained;
@@ -205,7 +205,7 @@ export const q4_k: Quantizer = {
 const SUBS_6 = 16;
 const SUB_6 = 16;
 const MIDDLE_6 = 32;
-/** Step candidates: the largest magnitude is divided by each. */
+/** Candidates for Q6_K's step: the largest magnitude is divided by each. */
 const STEPS_6 = Float64Array.from({ length: 13 }, (_, i) => MIDDLE_6 - 0.9 + 0.15 * i);
 
 const scales6 = new Float64Array(SUBS_6);

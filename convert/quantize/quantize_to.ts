@@ -2,7 +2,7 @@ import { q4_k, q6_k } from "./k_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import { mxfp4, q4_0, q8_0, type Quantizer } from "./quantizers.ts";
 
-/** The formats that `--quantize` takes. */
+/** Formats that `--quantize` accepts. */
 export type QuantizeTo = "q8_0" | "q6_k" | "q4_k" | "q4_0" | "mxfp4" | "q2_0" | "q1_0";
 export const QUANTIZE_TO: readonly QuantizeTo[] = ["q8_0", "q6_k", "q4_k", "q4_0", "mxfp4", "q2_0", "q1_0"];
 

@@ -3,12 +3,12 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 /** Quantises blocks of values into ggml's blocks. */
 export interface Quantizer {
   readonly type: TensorType;
-  /** Values per block. */
+  /** Number of values per block. */
   readonly columns: number;
   readonly bytes: number;
   /**
-   * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`.
-   * Returns false when the format cannot hold values this large.
+   * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`. Returns
+   * false if a value is too large for the format.
    */
   block(
     values: Float32Array,
@@ -21,13 +21,13 @@ export interface Quantizer {
 
 export const BLOCK = 32;
 
-/** Positive E2M1 values by code. The codes with the sign bit are their negatives. */
+/** Positive values of E2M1 by code. Codes with the sign bit are their negatives. */
 export const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
 const half = new Float16Array(1);
 const halfBytes = new Uint8Array(half.buffer);
 
-/** Writes a half and returns its value. */
+/** Writes a value as f16 and returns the rounded value. */
 export function putHalf(value: number, out: Uint8Array, to: number): number {
   half[0] = value;
   out[to] = halfBytes[0];
@@ -35,14 +35,14 @@ export function putHalf(value: number, out: Uint8Array, to: number): number {
   return half[0];
 }
 
-/** Returns the value of the largest magnitude, with its sign. */
+/** Returns the value with the largest magnitude. */
 function extreme(values: Float32Array, at: number): number {
   let found = 0;
   for (let i = at; i < at + BLOCK; i++) if (Math.abs(values[i]) > Math.abs(found)) found = values[i];
   return found;
 }
 
-/** Scale = largest magnitude / 127, codes from -127 to 127. */
+/** Quantizer for Q8_0: scale = largest magnitude / 127, codes from -127 to 127. */
 export const q8_0: Quantizer = {
   type: "Q8_0",
   columns: BLOCK,
@@ -60,7 +60,7 @@ export const q8_0: Quantizer = {
 };
 
 /**
- * Scale = extreme value / -8, so the extreme value is exact. Byte j has the codes of columns j and j + 16.
+ * Quantizer for Q4_0: scale = extreme value / -8, so that value is exact. Byte j has the codes of columns j and j + 16.
  */
 export const q4_0: Quantizer = {
   type: "Q4_0",
@@ -79,11 +79,11 @@ export const q4_0: Quantizer = {
   },
 };
 
-/** Largest E8M0 exponent; 255 is NaN. */
+/** Largest exponent of E8M0; 255 is NaN. */
 const MAX_EXPONENT = 254;
-/** 2^(127 - e), exact. */
+/** Exact values of 2^(127 - e), by e. */
 const INVERSES = Float64Array.from({ length: MAX_EXPONENT + 2 }, (_, e) => 2 ** (127 - e));
-/** E2M1's values by code, with the sign bit. */
+/** Values of E2M1 by code, with the sign bit. */
 const SIGNED = Float64Array.from({ length: 16 }, (_, code) => code & 8 ? -E2M1[code & 7] : E2M1[code]);
 
 /*
@@ -93,10 +93,10 @@ const SIGNED = Float64Array.from({ length: 16 }, (_, code) => code & 8 ? -E2M1[c
  * subtracts 1 from their bits.
  */
 const index = (bits: number) => (bits - 1 + (bits >> 22 & 1) >> 21) + 1;
-/** Codes by index, for a magnitude and for half of it. */
+/** Codes by table index, for a magnitude and for half of it. */
 const NEAREST = Uint8Array.from({ length: 1025 }, (_, i) => nearestE2m1(i));
 const NEAREST_HALF = NEAREST.map((_, i) => NEAREST[Math.max(0, i - 4)]);
-/** Dequantized values by index. */
+/** Dequantized values by table index. */
 const HELD = Float64Array.from(NEAREST, (code) => E2M1[code]);
 const HELD_HALF = Float64Array.from(NEAREST_HALF, (code) => 2 * E2M1[code]);
 
@@ -106,14 +106,14 @@ function nearestE2m1(index: number): number {
   return Number.isNaN(magnitude) ? 7 : above;
 }
 
-/** A block's magnitudes as floats; `bits` views them as integers. */
+/** Magnitudes of a block as floats; `bits` views them as integers. */
 const scaled = new Float32Array(BLOCK);
 const bits = new Int32Array(scaled.buffer);
 const indices = new Int32Array(BLOCK);
 
 /**
- * Two exponents are tried: they bring the largest magnitude to 4..8 or 2..4. The one with the smaller error
- * wins.
+ * Quantizer for MXFP4. It tries two exponents, which bring the largest magnitude to 4..8 or 2..4, and keeps the one
+ * with the smaller error.
  */
 export const mxfp4: Quantizer = {
   type: "MXFP4",

@@ -6,7 +6,7 @@ import type { FloatType, MatrixSource } from "../write/matrix_source.ts";
 import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
 import type { SafeTensor } from "../checkpoint/safetensors.ts";
 
-/** The same rows of each tensor of a matrix: weight, then scales and biases if it has them. */
+/** The same rows of each tensor of a matrix: weight, then scales and biases if any. */
 export type RowParts = readonly Uint8Array[];
 
 /** Error of a tensor against its source. */
@@ -20,7 +20,7 @@ export interface QuantizationError {
 /** Turns whole rows of a checkpoint's matrix into rows of a GGUF tensor. */
 export interface RowEncoder {
   readonly type: TensorType;
-  /** Columns per block of the result. */
+  /** Number of columns per block of the result. */
   readonly block: number;
   encode(rows: RowParts): Uint8Array;
   /** Returns the error over all rows so far; undefined for a lossless encoder. */
@@ -39,7 +39,9 @@ export function partsOf(source: MatrixSource): SafeTensor[] {
   }
 }
 
-/** Keeps the checkpoint's bits. Throws ConvertError for affine codes of other than four bits. */
+/**
+ * Returns an encoder that keeps the checkpoint's bits. Throws ConvertError for affine codes of other than four bits.
+ */
 export function keepRows(source: MatrixSource): RowEncoder {
   switch (source.kind) {
     case "MXFP4":
@@ -55,7 +57,7 @@ export function keepRows(source: MatrixSource): RowEncoder {
   }
 }
 
-/** Widens floats to f32. */
+/** Returns an encoder that widens floats to f32. */
 export function widenRows(kind: FloatType): RowEncoder {
   return {
     type: "F32",
@@ -65,7 +67,7 @@ export function widenRows(kind: FloatType): RowEncoder {
 }
 
 /**
- * Multiplies floats and keeps their width. BF16 becomes F16, which loses less of a product. `sums` collects
+ * Returns an encoder that multiplies floats and keeps their width. BF16 becomes F16, which loses less. `sums` collects
  * the error.
  */
 export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
@@ -94,7 +96,9 @@ export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSu
   return { type, block: 1, encode, error: () => sums.error() };
 }
 
-/** Keeps every second row, starting with row `first` (0 or 1). The source has `pairs` row pairs. */
+/**
+ * Returns an encoder that keeps every second row, starting with row `first` (0 or 1). The source has `pairs` row pairs.
+ */
 export function everySecond(
   encoder: RowEncoder,
   source: MatrixSource,
@@ -125,7 +129,8 @@ export class ErrorSums {
 }
 
 /**
- * Quantizes `factor` times the source's values. `sums` collects the error, shared by matrices of one tensor.
+ * Returns an encoder that quantizes `factor` times the source's values. `sums` collects the error, shared by matrices
+ * of one tensor.
  */
 export function quantizeRows(
   source: MatrixSource,
@@ -146,7 +151,7 @@ export function quantizeRows(
   return { type: quantizer.type, block: quantizer.columns, encode, error: () => sums.error() };
 }
 
-/** Quantizes all values and adds to the sums. Returns false when the type cannot hold a value. */
+/** Quantizes all values and adds their errors to the sums. Returns false if the type cannot hold a value. */
 function quantizeBlocks(
   values: Float32Array,
   out: Uint8Array,
@@ -155,7 +160,7 @@ function quantizeBlocks(
 ): boolean {
   const { columns, bytes } = quantizer;
   const restored = new Float32Array(columns);
-  // Locals, because each write to a number in an object or closure allocates.
+  // Local variables are used, because each write to a number in an object or closure allocates.
   let [squares, errors, max] = [0, 0, sums.max];
   for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
     if (!quantizer.block(values, at, out, to, restored)) return false;

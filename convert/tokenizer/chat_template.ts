@@ -7,7 +7,7 @@ const KEY = "tokenizer.chat_template";
 
 /**
  * Returns the keys of the chat templates, from chat_template.jinja, else chat_template.json, else
- * tokenizer_config.json. The latter may hold one text or several named ones.
+ * tokenizer_config.json. tokenizer_config.json may hold one text or several named ones.
  */
 export async function chatTemplateEntries(folder: string, config: Fields): Promise<Entry[]> {
   const own = await readText(join(folder, "chat_template.jinja"), MAX_BYTES);

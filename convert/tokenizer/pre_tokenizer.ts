@@ -23,7 +23,7 @@ function cased(after: string, digits: string): string {
   return `${words}|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*${REST}`;
 }
 
-/** DeepSeek V3's splits in sequence: digits, Chinese and Japanese, and the rest. */
+/** Expressions of DeepSeek V3's splits in sequence: digits, Chinese and Japanese, and the rest. */
 const DEEPSEEK3 = [
   "\\p{N}{1,3}",
   "[一-龥぀-ゟ゠-ヿ]+",
@@ -31,7 +31,7 @@ const DEEPSEEK3 = [
   `| ?[\\p{P}\\p{S}]+[\\r\\n]*${REST}`,
 ];
 
-/** Returns an expression with \u escapes replaced by the characters, as files write it. */
+/** Returns an expression with \u escapes replaced by the characters, as in tokenizer.json. */
 function asItself({ source }: RegExp): string {
   const escape = /\\u(?:\{([0-9a-f]+)\}|([0-9a-f]{4}))/g;
   return source.replace(escape, (_, long, short) => String.fromCodePoint(parseInt(long ?? short, 16)));
@@ -41,7 +41,7 @@ function asItself({ source }: RegExp): string {
 const EACH_DIGIT = "\\p{N}";
 const IDEOGRAPHS = "[一-龥ࠀ-一가-퟿]+";
 /**
- * The splits of DeepSeek's first models, which list letters. GGUF readers keep digits together, but these vocabularies
+ * Expressions of DeepSeek's first models, which list letters. GGUF readers keep digits together, but these vocabularies
  * have no tokens of several digits.
  */
 const DEEPSEEK_LLM = [
@@ -66,7 +66,7 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
   [`${CONTRACTIONS}${LETTERS}|\\p{N}${SIGNS}${REST}`, { merged: "qwen2" }],
   [`${CONTRACTIONS}${MARKED_LETTERS}|\\p{N}${MARKED_SIGNS}${REST}`, { merged: "qwen35" }],
   [`${CONTRACTIONS}${LETTERS}|\\p{N}{1,3}${SIGNS}${REST}`, { whole: "llama-bpe", merged: "smaug-bpe" }],
-  // In these vocabularies, a word that equals a token is also built by merges, so both names are the same.
+  // In these vocabularies, merges also build every word that equals a token, so both names are the same.
   [cased(`${CONTRACTIONS}?`, "\\p{N}{1,3}"), { whole: "gpt-4o", merged: "gpt-4o" }],
   [cased("", "\\p{N}"), { whole: "tekken" }],
   [
@@ -100,7 +100,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
     const isolates = (split: Fields) =>
       split.get("behavior") === "Isolated" && !split.boolean("invert", false);
     if (name !== undefined && splits.every(isolates)) {
-      // With Llama 3's name readers would add a BOS, which GLM does not have.
+      // With Llama 3's name, readers would add a BOS, which GLM does not have.
       return name === "llama-bpe" && architecture.startsWith("glm4") ? "glm4" : name;
     }
     tokenizer.refuse(
@@ -122,7 +122,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
   );
 }
 
-/** Returns the expression with line breaks as escapes. Some files contain the characters themselves. */
+/** Returns the expression with line breaks as escapes; some files contain the characters themselves. */
 function written(expression: unknown): string {
   return String(expression).replaceAll("\r", "\\r").replaceAll("\n", "\\n");
 }

@@ -2,7 +2,7 @@ import { isEndText } from "../../engine/tokenizer/special/special_tokens.ts";
 import { type Fields, inWords, isObject } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
-/** Keys of special tokens in tokenizer_config.json, by GGUF's names. */
+/** Keys of special tokens in tokenizer_config.json, by GGUF's names for the tokens. */
 type SpecialTokens = Readonly<{ bos: string; eos: string; [name: string]: string }>;
 
 export const DECODER_TOKENS: SpecialTokens = {
@@ -12,7 +12,7 @@ export const DECODER_TOKENS: SpecialTokens = {
   padding: "pad_token",
 } as const;
 
-/** Keys for encoders with byte-level BPE, whose files use other names for the tokens around a text. */
+/** Keys of special tokens for encoders with byte-level BPE, whose files use other names. */
 export const ENCODER_TOKENS: SpecialTokens = {
   ...DECODER_TOKENS,
   bos: "cls_token",
@@ -42,7 +42,7 @@ export function specialEntries(
     const added = config.has(key)
       ? config.boolean(key, false)
       : addedByTemplate(tokenizer, side, config.get(special[side]));
-    // If the files do not say, readers use the default of the tokenizer kind.
+    // If the files do not say, readers use the default of the tokenizer's kind.
     if (added !== undefined) entries.push(entry(`tokenizer.ggml.${key}`, "BOOL", added));
   }
   return entries;
@@ -62,7 +62,7 @@ function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", value: unknown)
   return isObject(piece) && isObject(piece.SpecialToken) && piece.SpecialToken.id === text;
 }
 
-/** GGUF's names for tokens other than EOS that end a generation. */
+/** GGUF's names for end tokens other than EOS. */
 const ENDS = ["eot", "eom"];
 
 /**

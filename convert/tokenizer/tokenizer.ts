@@ -11,8 +11,8 @@ import { wordPieceEntries } from "./word_piece.ts";
 const MAX_TOKEN_LENGTH = 2048;
 
 /**
- * Gemma 4's tokens that separate the parts of an answer. These tokens are control tokens in tokenizer.json, but
- * answers must show them.
+ * Gemma 4's tokens that separate the parts of an answer. tokenizer.json makes them control tokens, but answers must
+ * show them.
  */
 const GEMMA4_SHOWN: readonly string[] = [
   "<|channel>",
@@ -98,7 +98,7 @@ function byteLevelEntries(
   const normalizer = tokenizer.fields("normalizer");
   const steps = normalizer?.get("normalizers");
   const isEmpty = Array.isArray(steps) && steps.length === 0;
-  // GGUF readers do not normalise. NFC leaves almost all text unchanged.
+  // GGUF readers do not normalise text. NFC leaves almost all text unchanged.
   if (normalizer && !isEmpty) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
   for (const [left, right] of merges) {
     if (left.includes(" ") || right.includes(" ")) {
@@ -135,7 +135,7 @@ function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges:
   }
   markBytes(vocabulary);
   for (const [id, text] of vocabulary.tokens.entries()) {
-    // No merge builds this token, so it gets a score below all tokens that merges build.
+    // No merge builds this token, so its score is below those of all built tokens.
     if (!made.has(text)) scores[id] = -place;
   }
   return [
@@ -186,7 +186,7 @@ function knownBlankStep(step: Step, replaced: boolean): boolean | undefined {
       ? step.add_prefix_space !== false
       : step.prepend_scheme !== "never";
   }
-  // Gemma splits at blanks, but its normalizer has replaced all of them.
+  // Gemma splits at blanks, but its normalizer has already replaced all of them.
   const cuts = step.type === "Split" && patternOf(step) === " ";
   return isReplacement(step) || (cuts && replaced) ? false : undefined;
 }
@@ -255,7 +255,10 @@ function readAdded(tokenizer: Fields): AddedToken[] {
   });
 }
 
-/** Returns the merges. Files hold each as an array of two texts, or as one text with a blank between the parts. */
+/**
+ * Returns the merges of a tokenizer.json, in which each is an array of two texts, or one text with a blank between the
+ * parts.
+ */
 function readMerges(model: Fields, ids: ReadonlyMap<string, number>): Merge[] {
   const merges = model.get("merges");
   if (!Array.isArray(merges)) model.refuse("merges", inWords(merges), "an array");

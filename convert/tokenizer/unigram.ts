@@ -6,7 +6,7 @@ import type { PlainVocabulary } from "./word_piece.ts";
 
 const SPECIAL = { ...DECODER_TOKENS, seperator: "sep_token", mask: "mask_token" };
 
-/** How a reader changes a text before it looks for tokens. */
+/** Changes that a reader makes to a text before it looks for tokens. */
 interface Normalization {
   /** SentencePiece's normalization table in base64; empty if there is none. */
   characters: string;
@@ -16,9 +16,7 @@ interface Normalization {
   mergeBlanks: boolean;
 }
 
-/**
- * Returns the fields with Unigram's array of tokens and scores turned into BPE's form: an object from tokens to ids.
- */
+/** Returns the fields with Unigram's array of tokens and scores in BPE's form: an object from tokens to ids. */
 export function plainVocabulary(model: Fields): Fields {
   const pieces = piecesOf(model);
   const vocab = Object.fromEntries(pieces.map(([text], id) => [text, id]));

@@ -5,10 +5,10 @@ import { type Fields, isObject } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
 const CONTINUES = "##";
-/** In GGUF the first piece of a word has this mark, and later pieces have none. */
+/** Mark of a word's first piece in GGUF; later pieces have none. */
 const BEGINS = "▁";
 
-/** GGUF's names of the special tokens, by tokenizer_config.json's. */
+/** GGUF's names of the special tokens, by their keys in tokenizer_config.json. */
 const SPECIAL = {
   cls: "cls_token",
   seperator: "sep_token",

@@ -6,7 +6,7 @@ import type { Entry } from "./metadata.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 
 const VERSION = 3;
-/** GGUF's default alignment. */
+/** Default alignment of GGUF files in bytes. */
 const ALIGNMENT = 32;
 
 /** Called during writing with the bytes of tensor data so far and in total. */
@@ -14,8 +14,7 @@ export type Progress = (done: number, total: number) => void;
 
 /**
  * Writes a GGUF file of version 3 into an empty open file, tensor after tensor, and returns the CRC-32 of each tensor's
- * bytes. Throws what `signal` was aborted with.
- * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+ * bytes. Throws the reason of an aborted `signal`. Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 export async function writeGguf(
   file: Deno.FsFile,
@@ -35,7 +34,7 @@ export async function writeGguf(
       checksum = crc32(chunk, checksum);
       length += chunk.length;
       await writeAll(file, chunk);
-      // Signals arrive only between turns of the event loop.
+      // Signals only arrive between turns of the event loop.
       signal?.throwIfAborted();
       progress(done + length, total);
     }
@@ -55,7 +54,7 @@ async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;) at += await file.write(bytes.subarray(at));
 }
 
-/** Returns everything before the tensor data, padded to the data's start. */
+/** Returns the bytes before the tensor data, padded to the data's start. */
 function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Uint8Array {
   const out = new Bytes();
   out.text("GGUF");

@@ -6,20 +6,20 @@ import type { SafeTensor } from "../checkpoint/safetensors.ts";
 
 export type FloatType = "F32" | "F16" | "BF16";
 
-/** A matrix in a checkpoint. Each part is a tensor with the same rows. */
+/** A matrix in a checkpoint. Each of its tensors has the same rows. */
 export type MatrixSource =
   | { readonly kind: FloatType; readonly weight: SafeTensor } // [rows, columns]
   | {
-    /** E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
+    /** MXFP4: E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
     readonly kind: "MXFP4";
     readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
     readonly scales: SafeTensor; // U8 [rows, columns / 32]
   }
   | {
-    /** Unsigned codes, packed from the low bits of each word. A value is scale x code + bias. */
+    /** MLX's affine format: unsigned codes, packed from the low bits of each word. A value is scale x code + bias. */
     readonly kind: "affine";
     readonly bits: number;
-    /** Columns that share a scale and a bias. */
+    /** Number of columns that share a scale and a bias. */
     readonly group: number;
     readonly weight: SafeTensor; // U32 [rows, columns x bits / 32]
     readonly scales: SafeTensor; // float [rows, columns / group]
@@ -38,10 +38,10 @@ const AFFINE_GROUPS: readonly number[] = [32, 64, 128];
 
 /** Finds a checkpoint's matrices and vectors by name, with the shapes that config.json implies. */
 export class WeightFinder {
-  /** Names of the tensors that were asked for. */
+  /** Names of the tensors that conversion has used. */
   readonly used = new Set<string>();
 
-  /** `config` is the whole config.json, in which MLX describes the quantization of each module. */
+  /** `config`: the whole config.json, in which MLX describes the quantization of each module. */
   constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {
     for (const key of ["quantization", "quantization_config"]) {
       const method = config.fields(key)?.get("quant_method");
@@ -171,7 +171,7 @@ function affine(
   rows: number,
   columns: number,
 ): MatrixSource {
-  // Bits and group size follow from the shapes and the known number of columns.
+  // Bits and group size follow from the tensors' shapes and the known number of columns.
   const bits = 32 * (weight.shape[1] ?? 0) / columns;
   const group = columns / (scales.shape[1] ?? 0);
   for (const part of [weight, scales, biases]) {

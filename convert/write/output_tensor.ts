@@ -11,18 +11,18 @@ import { partsOf, type QuantizationError, type RowEncoder } from "../quantize/ro
 export interface OutputTensor {
   readonly name: string;
   readonly type: TensorType;
-  /** ggml order: the contiguous dimension first. */
+  /** Shape in ggml order: the contiguous dimension first. */
   readonly shape: readonly number[];
   readonly byteLength: number;
   /** The tensor's format in the checkpoint: `BF16`, `MXFP4`, `affine 4 bits`. */
   readonly source: string;
-  /** Returns its bytes in order, in parts of some MiB. Call it only once. */
+  /** Returns the tensor's bytes in order, in parts of some MiB. Call it only once. */
   chunks(): Iterable<Uint8Array>;
   /** Returns the quantization error, after all chunks; undefined if the format is lossless. */
   error?(): QuantizationError | undefined;
 }
 
-/** Bytes of a matrix to read at a time. */
+/** Number of bytes of a matrix to read at a time. */
 const CHUNK_BYTES = 4 * 1024 * 1024;
 
 /** Returns a float vector that is held in memory. */
@@ -59,10 +59,10 @@ export interface MatrixOptions {
   readonly rows: number;
   readonly columns: number;
   readonly source: MatrixSource;
-  /** Rows of the source; by default those of the result. */
+  /** Number of rows in the source; by default as in the result. */
   readonly sourceRows?: number;
   readonly encoder: RowEncoder;
-  /** The order of the source's rows and columns in the result; by default unchanged. */
+  /** Order of the source's rows in the result; by default unchanged. */
   readonly rowOrder?: Runs;
   readonly columnOrder?: Runs;
 }
@@ -153,7 +153,7 @@ function turned(
   return new Uint8Array(to.buffer);
 }
 
-/** Yields the source's rows in the given order, some at a time. */
+/** Yields the source's rows in the given order, several at a time. */
 function* readRows(
   checkpoint: Checkpoint,
   source: MatrixSource,
@@ -184,7 +184,7 @@ function* readRows(
   }
 }
 
-/** Returns the rows with the byte runs of each row in the given order. */
+/** Returns the rows, with the byte runs of each row in the given order. */
 function reorder(rows: Uint8Array, rowBytes: number, runs: Runs): Uint8Array {
   const out = new Uint8Array(rows.length);
   for (let row = 0, to = 0; row < rows.length; row += rowBytes) {

@@ -16,7 +16,7 @@ export class PartialFile implements Disposable {
       if (!await file.tryLock(true)) {
         throw new ConvertError(`Cannot write ${target}: another conversion writes ${path} at this moment`);
       }
-      // Another process may have completed the target before it released the lock.
+      // Another process may have completed the target before releasing the lock.
       await refuseExisting(target);
       await file.truncate();
       return new PartialFile(path, target, file);
@@ -33,7 +33,7 @@ export class PartialFile implements Disposable {
   }
 
   async discard(): Promise<void> {
-    await Deno.remove(this.path).catch(() => {}); // why it is discarded counts, not that it could not be
+    await Deno.remove(this.path).catch(() => {}); // the reason for discarding the file matters more than a failed removal
   }
 
   [Symbol.dispose](): void {

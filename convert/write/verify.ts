@@ -62,7 +62,7 @@ async function checksum(file: Deno.FsFile, info: TensorInfo, buffer: Uint8Array)
   return result;
 }
 
-/** Returns why compy cannot run the file's model; undefined if it can. */
+/** Returns the reason why compy cannot run the file's model; undefined if it can. */
 export async function refusalOf(file: GgufFile): Promise<string | undefined> {
   try {
     await readPlan(file);
