@@ -33,7 +33,7 @@ export class PartialFile implements Disposable {
   }
 
   async discard(): Promise<void> {
-    await Deno.remove(this.path).catch(() => {}); // the reason for discarding the file matters more than a failed removal
+    await Deno.remove(this.path).catch(() => {}); // the reason for discarding matters more
   }
 
   [Symbol.dispose](): void {

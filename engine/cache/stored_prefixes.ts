@@ -159,9 +159,8 @@ export class StoredPrefixes {
   }
 
   /**
-   * Writes the whole prompt of a sequence, whose blocks stay held meanwhile. When the prompt is durable, sets
-   * `disk.stored` and resolves to true. Resolves to false if the sequence ended or was preempted. Throws an Error with
-   * the reason of a failure.
+   * Writes the whole prompt of a sequence, which keeps its blocks meanwhile. Sets `disk.stored` and resolves to true
+   * when it is durable; false if the sequence ended or was preempted. Throws an Error with the reason of a failure.
    */
   async storePrompt(sequence: Sequence): Promise<boolean> {
     const { disk, progress } = sequence;
@@ -238,9 +237,7 @@ export class StoredPrefixes {
     return parts;
   }
 
-  /**
-   * Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end.
-   */
+  /** Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge near its end. */
   #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
     const { promptLength, kv: { indexed } } = sequence;
     const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);

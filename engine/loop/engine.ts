@@ -42,10 +42,7 @@ export interface LlmEngineOptions {
   readonly rankTemplate: RankTemplate;
   /** Compiles the constraints of requests. The engine closes it. */
   readonly grammars: Grammars;
-  /**
-   * Limits of the engine. `kvBlocks`, `maxRows` and `maxLogitRows` must equal the values given to the backend's
-   * `compile`.
-   */
+  /** Limits of the engine. `kvBlocks`, `maxRows` and `maxLogitRows` must be the values that the backend got. */
   readonly limits: EngineLimits;
   /** Stores prompts on a disk, if the backend can copy its KV cache. The engine closes it. */
   readonly promptDisk?: PromptDisk;

@@ -241,10 +241,7 @@ export class Retry {
     }
   }
 
-  /**
-   * Returns the check of the input, and the refused line numbers in ascending order. Throws BatchError if the input is
-   * not the job's.
-   */
+  /** Returns the input's check and the refused line numbers, ascending. Throws BatchError for another input. */
   private async checkJobInput(input: JobInput): Promise<{ check: InputCheck; refused: RefusedLines }> {
     const { job } = this;
     const refused = new RefusedLines();

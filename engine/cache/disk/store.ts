@@ -6,10 +6,7 @@ import type { PromptStore } from "./types.ts";
 export interface StoreOptions {
   /** Maximum bytes of all stored parts. */
   readonly limit: number;
-  /**
-   * Milliseconds after its last use in which a part is never evicted. A new part is not written if it does not fit
-   * then.
-   */
+  /** Milliseconds after its last use in which a part is never evicted. */
   readonly keepMs?: number;
   /** Receives messages for the operator, once per kind of problem. */
   readonly warn: (message: string) => void;
@@ -42,9 +39,7 @@ const QUIET_MS = 60_000;
 const MOST_READS = 16;
 /** Milliseconds between attempts to take the lock and reread the names while another process writes. */
 const LOOK_MS = 15_000;
-/**
- * Minimum milliseconds between updates of a file's last use. After a restart, that time gives the order of eviction.
- */
+/** Minimum milliseconds between updates of a file's last use, which orders eviction after a restart. */
 const TOUCH_MS = 60_000;
 const CLOSE_MS = 10_000;
 /** Number of attempts to read the secret that the writing process creates, and their interval. */
