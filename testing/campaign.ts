@@ -1,16 +1,16 @@
 /** The command line of a campaign: description, options with defaults, and the `--help` text from both. */
 import { parseArgs } from "@std/cli/parse_args.js";
 
-/** An option: description and default. Numbers are integers, 0 or more. */
+/** An option of a campaign: description and default. Numbers are integers, 0 or more. */
 type Option = readonly [about: string, value: number | string | undefined];
 type Value<O extends Option> = O[1] extends number ? number
   : O[1] extends string ? string
   : string | undefined;
 
 export interface CampaignLine<T extends Record<string, Option>> {
-  /** The task's name in deno.json. */
+  /** The campaign's task name in deno.json. */
   readonly task: string;
-  /** One or more lines. */
+  /** Description of the campaign, one or more lines. */
   readonly does: string;
   /** Positional arguments, e.g. `MODEL.gguf`; without it none are allowed. Square brackets mark optional arguments. */
   readonly operands?: string;
@@ -32,7 +32,7 @@ export function campaignLine<T extends Record<string, Option>>(
   return read as { [K in keyof T]: Value<T[K]> } & { operands: string[] };
 }
 
-/** The values, or the error of the line; an empty string for `--help`. */
+/** Returns the values of a command line, or its error; an empty string for `--help`. */
 export function readLine<T extends Record<string, Option>>(
   { operands = "", options }: CampaignLine<T>,
   args: readonly string[],
@@ -65,7 +65,7 @@ export function readLine<T extends Record<string, Option>>(
   return values;
 }
 
-/** The `--help` text. */
+/** Returns the text of `--help`. */
 export function helpOf<T extends Record<string, Option>>(
   { task, does, operands = "", options }: CampaignLine<T>,
 ): string {

@@ -6,13 +6,13 @@ import { createApp } from "../routes/app.ts";
 import { synthesize } from "./synth/synth.ts";
 
 /**
- * A model with random weights that thinks and calls tools: it chooses any token that its grammar allows. Its tokens are bytes and markers, so
- * that the end of a text comes soon.
+ * A model with random weights that thinks and calls tools: it chooses any token that its grammar allows. Its tokens are
+ * bytes and markers, so that the end of a text comes soon.
  */
 
 const MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
 
-/** How thinking starts: by the model, or in its prompt. */
+/** How thinking starts: by the model, or in the prompt. */
 export type Thinks = "by itself" | "from the prompt";
 
 function templateOf(thinks: Thinks): string {

@@ -1,7 +1,7 @@
 /**
- * Tiny, complete, seeded checkpoints for tests, in the folder formats of Hugging Face and MLX, with random weights. Each format stores the
- * same values, to the bit. A matrix has E2M1 codes with power-of-two scales, which BF16 and F16 represent exactly. Adding 1 to a norm rounds
- * nothing.
+ * Tiny, complete, seeded checkpoints for tests, in the folder formats of Hugging Face and MLX, with random weights.
+ * Each format stores the same values, to the bit. A matrix has E2M1 codes with power-of-two scales, which BF16 and F16
+ * represent exactly. Adding 1 to a norm rounds nothing.
  */
 
 import { join } from "@std/path";
@@ -12,14 +12,14 @@ export type ModelType = "llama" | "qwen3" | "qwen3_5";
 
 export interface CheckpointOptions {
   readonly model: ModelType;
-  /** Storage of matrices; the last two are MLX's. */
+  /** Format of the matrices; the last two are MLX's. */
   readonly weights: "F32" | "F16" | "BF16" | "MXFP4" | "affine";
   /** Names, norms and convolutions in Hugging Face's or MLX's format. */
   readonly layout: "hf" | "mlx";
   readonly seed: number;
   /** Number of weight files. */
   readonly shards?: number;
-  /** For qwen3_5: adds a draft layer. */
+  /** Whether a qwen3_5 checkpoint has a draft layer. */
   readonly drafts?: boolean;
 }
 
@@ -55,7 +55,7 @@ export const TINY = {
   linearDim: 32,
   taps: 4,
   interval: 4,
-  /** For qwen3_5: the rotated part of a head. */
+  /** Share of a head that is rotated, for qwen3_5. */
   partialRotary: 0.25,
   ropeBase: { llama: 5e5, qwen3: 1e6, qwen3_5: 1e7 },
 } as const;
@@ -103,7 +103,7 @@ type AddVector = (
   added?: number,
 ) => void;
 
-/** A multiple of 1/64 between -1/4 and 1/4, so that BF16 represents it and it plus 1. */
+/** Returns a multiple of 1/64 between -1/4 and 1/4, so that BF16 represents both it and it plus 1. */
 const small = (random: Random) => (random.below(33) - 16) / 64;
 const nearOne = (random: Random) => 1 + small(random);
 
@@ -170,7 +170,7 @@ function rename({ model, layout }: CheckpointOptions, name: string): string {
   return name.replace(/^model\./, "model.language_model.");
 }
 
-/** One matrix; `keep` gets its values. */
+/** Stores one matrix; `keep` receives its values. */
 function storeMatrix(
   { weights }: CheckpointOptions,
   rows: number,
@@ -180,7 +180,7 @@ function storeMatrix(
 ): Record<string, StoredTensor> {
   const codes = Uint8Array.from({ length: rows * columns }, () => random.below(16));
   const groups = rows * columns / 32;
-  // Standard deviations of about 0.02 to 0.1, so that neither logits nor states vanish.
+  // The standard deviations are about 0.02 to 0.1, so that neither logits nor states vanish.
   const exponents = Uint8Array.from({ length: groups }, () => 120 + random.below(3));
   const packed = new Uint8Array(codes.length / 2);
   for (let i = 0; i < codes.length; i++) packed[i >> 1] |= codes[i] << 4 * (i & 1);
@@ -290,7 +290,9 @@ const TEMPLATE =
   "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n" +
   "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/** Byte-level BPE with two merges; fewer tokens than the embedding has rows, as in published checkpoints. */
+/**
+ * Returns byte-level BPE with two merges and, as in published checkpoints, fewer tokens than the embedding has rows.
+ */
 export function tokenizerOf(model: ModelType): Pick<TinyCheckpoint, "tokenizer" | "tokenizerConfig"> {
   const tokens = [...Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code)), "th", "the"];
   const added = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"].map((content, i) => {
@@ -328,7 +330,7 @@ export function tokenizerOf(model: ModelType): Pick<TinyCheckpoint, "tokenizer" 
   return { tokenizer, tokenizerConfig };
 }
 
-/** The bytes of a safetensors file. */
+/** Returns the bytes of a safetensors file. */
 export function safetensors(
   tensors: Iterable<readonly [name: string, tensor: StoredTensor]>,
 ): Uint8Array<ArrayBuffer> {
@@ -341,7 +343,7 @@ export function safetensors(
   return withHeader(JSON.stringify(header), all.map(([, { bytes }]) => bytes));
 }
 
-/** A safetensors file with any header and data. */
+/** Returns the bytes of a safetensors file with any header and data. */
 export function withHeader(header: string, data: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const text = new TextEncoder().encode(header);
   const out = new Uint8Array(8 + text.length + data.reduce((sum, { length }) => sum + length, 0));
@@ -355,7 +357,7 @@ export function withHeader(header: string, data: readonly Uint8Array[]): Uint8Ar
   return out;
 }
 
-/** Writes the folder's files; with several shards an index too. */
+/** Writes the checkpoint's folder; with several shards also an index. */
 export async function writeCheckpoint(
   folder: string,
   checkpoint: Omit<TinyCheckpoint, "values">,

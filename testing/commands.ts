@@ -32,7 +32,7 @@ async function resultOf(child: Deno.ChildProcess): Promise<Result> {
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
-// Build now, so that no command has to build and report it.
+// The build runs now, so that no command has to build and report it.
 assertEquals((await run(["build"])).code, 0);
 
 /** Runs a command with a text on its standard input. */
@@ -60,6 +60,6 @@ export async function withFolder(test: (folder: string) => Promise<void>): Promi
   }
 }
 
-/** Whether the program `script` is installed. It runs a command on a pseudoterminal. */
+/** Whether the program `script` is installed, which runs a command on a pseudoterminal. */
 export const hasScript = await new Deno.Command("script", { args: ["--version"] }).output()
   .then(({ success }) => success, () => false);

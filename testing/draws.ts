@@ -55,7 +55,7 @@ function drawn(candidates: Candidates, input: StepInput, { draw, row, mask }: Lo
   const { rawLogits, logits, ids } = candidates;
   const { length } = ids;
   const noise = (draw.key[0] ^ Math.imul(cached + row - start + 1, 0x9e3779b1)) >>> 0;
-  // With a mask, the candidates are all the allowed tokens.
+  // With a mask, the candidates are exactly the allowed tokens.
   const any = mask ? ids[noise % length] : noise % 200;
   const token = draw.temperature === 0 ? ids[0] : any;
   const known = ids.indexOf(token);

@@ -35,7 +35,7 @@ import type { Engine, PooledInfo } from "../engine/api/engine.ts";
 import type { TokenEvent } from "../engine/api/events.ts";
 import type { GenerateRequest } from "../engine/api/request.ts";
 
-/** Bytes of a copied block, and of a copied state. */
+/** Bytes of a copied KV block, and of a copied state. */
 export const FAKE_BLOCK_BYTES = 12 * KV_BLOCK_TOKENS;
 export const FAKE_STATE_BYTES = 4 * 1200;
 export const BOS = 256;
@@ -75,7 +75,7 @@ export function fakeGreedy(prompt: readonly number[], maxTokens: number): number
   return tokens.slice(prompt.length);
 }
 
-/** Returns the index of the largest value. */
+/** Returns the index of the largest logit. */
 function best(values: Float32Array): number {
   let index = 0;
   for (let i = 1; i < values.length; i++) if (values[i] > values[index]) index = i;
@@ -98,7 +98,7 @@ export interface FakeBackendOptions {
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };
   readonly abilities: Abilities = { copies: this, pools: true };
-  /** For every step: cached and length of each sequence. `logitRequests` are the logits asked for. */
+  /** Cached tokens and length of each sequence, for every step. `logitRequests`: the requested logits. */
   readonly steps: { cached: number; length: number }[][] = [];
   readonly logitRequests: LogitsRequest[][] = [];
   stopRequests = 0;
@@ -107,14 +107,14 @@ export class FakeBackend implements Backend {
   readonly lost = this.#loss.promise;
   /** The row limit that a backend reports after measuring. */
   stepRows: number | undefined;
-  /** Awaited in each step before it is computed. */
+  /** Promise that delays each step. */
   gate: () => Promise<unknown> = () => Promise.resolve();
-  /** Awaited before parts of the cache are copied out. */
+  /** Promise that delays copying parts of the cache out. */
   copyGate: () => Promise<unknown> = () => Promise.resolve();
   readonly #options: FakeBackendOptions;
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
-  /** The layer group that each position was written for. */
+  /** The layer group for which each position was written. */
   readonly #groups: Int32Array;
   readonly #states: (number[] | undefined)[];
   #busy = false;
@@ -128,7 +128,7 @@ export class FakeBackend implements Backend {
     this.#states = new Array(options.stateSlots ?? 0).fill(undefined);
   }
 
-  /** Loses the device. A step under way fails too. */
+  /** Simulates the loss of the device. A running step fails too. */
   lose(): void {
     const error = new DeviceLost("The device was lost");
     this.#loss.resolve(error);
@@ -285,7 +285,7 @@ export class FakeBackend implements Backend {
     ));
   }
 
-  /** Throws unless the rows of each group see the text. */
+  /** Throws unless the rows of each layer group see the sequence's text. */
   #look(sequence: StepSequence): void {
     const { cached, length } = sequence;
     const history = this.#history(sequence, cached + length);

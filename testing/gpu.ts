@@ -2,8 +2,8 @@ import { findAdapter } from "../engine/backend/webgpu/device/gpu.ts";
 import { fullTier } from "./tier.ts";
 
 /**
- * Tests on WebGPU run where there is an adapter, or where COMPY_WEBGPU_REQUIRED demands one. Any Vulkan
- * driver will do; Debian's mesa-vulkan-drivers has one that needs no GPU.
+ * Tests on WebGPU run where there is an adapter, or where COMPY_WEBGPU_REQUIRED demands one. Any Vulkan driver works;
+ * Debian's mesa-vulkan-drivers has one that needs no GPU.
  */
 const adapter = await findAdapter();
 const required = Deno.env.get("COMPY_WEBGPU_REQUIRED") === "1";

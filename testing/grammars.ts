@@ -14,24 +14,24 @@ export interface FakeVocabulary {
   readonly ends: readonly number[];
 }
 
-/** Matches any letter from a to z. */
+/** Code of the character that matches any letter from a to z. */
 const ANY = ".".charCodeAt(0);
 const LETTERS = Array.from({ length: 26 }, (_, i) => "a".charCodeAt(0) + i);
 
 /**
- * Compiles a `regex` of alternatives separated by `|`. In an alternative a byte stands for itself, and `.` for a letter.
- * Also compiles a `choice` of the same alternatives.
+ * Compiles a `regex` of alternatives separated by `|`. In an alternative a byte stands for itself, and `.` for a
+ * letter. Also compiles a `choice` of the same alternatives.
  */
 export class FakeGrammars implements Grammars {
   readonly loosened = 0;
-  /** Number of open matchers. */
+  /** Number of open matchers, for leak checks. */
   open = 0;
   closed = false;
-  /** The tenant and priority that asked for each constraint. */
+  /** The tenant and priority of each compiled constraint. */
   readonly askers: (Asker | undefined)[] = [];
   /** The number of masks in each call of `masks`. */
   readonly batches: number[] = [];
-  /** Awaited before constraints are compiled, and before masks are returned. */
+  /** Promises that delay compiling constraints, and returning masks. */
   compileGate: () => Promise<unknown> = () => Promise.resolve();
   maskGate: () => Promise<unknown> = () => Promise.resolve();
   /** Number of tokens that an answer may have before it exceeds a limit. */

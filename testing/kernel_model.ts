@@ -18,7 +18,7 @@ import type { GgufFile } from "../engine/gguf/types.ts";
 import { type Plan, wholeTables, withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 
-/** Some tokens of one sequence in a step, and the wanted results. */
+/** Tokens of one sequence in a step, and the requested results. */
 export interface Run {
   readonly tokens: readonly number[];
   /** Number of earlier tokens of the sequence. */
@@ -26,13 +26,13 @@ export interface Run {
   /** Each entry is a block of every layer group (see `wholeTables`), or with `windowTables` only of the first. */
   readonly blockTable: Int32Array;
   readonly windowTables?: readonly WindowTable[];
-  /** Slot of its recurrent state, the same in every step. */
+  /** The sequence's slot of recurrent state, the same in every step. */
   readonly slot?: number;
   /** Slots that get a copy of the state after this many of the tokens. */
   readonly saves?: StepState["saves"];
   /** Slot from which the state is read; by default its own. */
   readonly source?: number;
-  /** Wanted results after the last tokens; the last entry belongs to the last token. */
+  /** Requested results after the last tokens; the last entry belongs to the last token. */
   readonly wanted?: readonly Wanted[];
 }
 
@@ -42,13 +42,13 @@ export interface Wanted {
   readonly probe?: readonly number[];
 }
 
-/** More than the sequences in any test's step. Slots cost nothing without a recurrent state. */
+/** Number of state slots, more than the sequences in any test's step. Slots cost nothing without a recurrent state. */
 const STATE_SLOTS = 32;
 
 /** CPU settings of a model. */
 export interface CpuModelOptions extends CpuOptions {
   readonly kvType?: KvType;
-  /** Default: COMPY_TEST_BACKEND. */
+  /** Kind of the kernels; by default COMPY_TEST_BACKEND. */
   readonly kind?: "cpu" | "wasm";
 }
 
@@ -75,7 +75,7 @@ export class KernelModel implements Disposable {
     return this.loadAs(readPlan, bytes, compile, options);
   }
 
-  /** Loads a model like `load`, with a plan outside the registry. */
+  /** Loads a model as `load` does, with a plan that the registry lacks. */
   static async loadAs(
     build: (file: GgufFile) => Plan | Promise<Plan>,
     bytes: Uint8Array,
@@ -92,7 +92,7 @@ export class KernelModel implements Disposable {
     }
   }
 
-  /** Loads a model like `load`, from a file on the disk, which may be removed after the call. */
+  /** Loads a model as `load` does, from a file on the disk, which may be removed after the call. */
   static async open(
     file: GgufFile,
     built: Plan,
@@ -108,7 +108,7 @@ export class KernelModel implements Disposable {
     return model;
   }
 
-  /** Uses another plan for the same tensors. */
+  /** Compiles another plan for the same tensors. */
   async compile(plan: Plan, compile: CompileOptions): Promise<void> {
     const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
     await this.backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
@@ -170,7 +170,7 @@ export function instructionSets(): string[] {
   return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
 }
 
-/** `count` KV blocks from block `first` on, in shuffled order. */
+/** Returns `count` KV blocks from block `first` on, in shuffled order. */
 export function shuffledBlocks(first: number, count: number): Int32Array {
   return Int32Array.from({ length: count }, (_, i) => first + (i * 5 + 3) % count);
 }

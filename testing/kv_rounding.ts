@@ -1,9 +1,9 @@
 /** Attention's rounding: the GPU rounds keys and values to f16, the CPU rounds all factors to 16-bit integers. */
 
-/** Heads are float64 arrays of the head's dimension. */
+/** Rounds heads, which are float64 arrays of the head's dimension. */
 export interface KvRounding {
   key(head: Float64Array): Float64Array;
-  /** The scale of a value's codes, which is folded into its position's weight. */
+  /** Returns the scale of a value's codes. It is part of its position's weight. */
   valueScale(head: Float64Array): number;
   value(head: Float64Array): Float64Array;
   query(head: Float64Array): Float64Array;
@@ -11,7 +11,7 @@ export interface KvRounding {
   weights(weights: readonly number[], first: number, scales: readonly number[]): readonly number[];
 }
 
-/** No rounding. */
+/** Rounding of a KV cache that rounds nothing. */
 export const EXACT: KvRounding = {
   key: (head) => head,
   valueScale: () => 1,
@@ -21,7 +21,7 @@ export const EXACT: KvRounding = {
 };
 
 const inF16 = (head: Float64Array): Float64Array => head.map((value) => Math.f16round(value));
-/** The GPU's rounding. */
+/** The GPU's rounding of keys and values. */
 export const F16: KvRounding = { ...EXACT, key: inF16, value: inF16 };
 
 /** The largest code, the maximum norm of codes of 32 dimensions, and the maximum sum of 16 weights' codes. */
@@ -60,7 +60,7 @@ function normScale(head: Float64Array): number {
   return Math.max(...segments.map((x) => Math.hypot(...x) / NORM), largest(head) / MOST);
 }
 
-/** Rounds up to a float with zeros in its lower 16 bits, because only the upper bits are stored. */
+/** Returns a float rounded up to one with zeros in its lower 16 bits, because only the upper bits are stored. */
 function upperHalf(scale: number): number {
   const bits = new Uint32Array(Float32Array.of(scale).buffer);
   bits[0] = (bits[0] + 0xffff) & 0xffff0000;

@@ -5,19 +5,19 @@ const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
 /** A server process on the demo model, with OpenAI's client. */
 export interface LiveServer {
-  /** `http://127.0.0.1:PORT`. */
+  /** Address of the server: `http://127.0.0.1:PORT`. */
   readonly url: string;
   readonly client: OpenAI;
   /** Posts JSON and reads the answer with any status. */
   // deno-lint-ignore no-explicit-any -- shapes are what the tests are about
   post(path: string, body: unknown): Promise<any>;
-  /** One metric, summed over its labels. */
+  /** Returns the value of one metric, summed over its labels. */
   metric(name: string): Promise<number>;
   /** Waits until nothing runs or waits; throws after ten seconds. */
   idle(): Promise<void>;
-  /** Number of open file descriptors; Linux only. */
+  /** Returns the number of open file descriptors; Linux only. */
   descriptors(): Promise<number>;
-  /** Resident memory in bytes; Linux only. */
+  /** Returns the resident memory in bytes; Linux only. */
   resident(): Promise<number>;
 }
 
@@ -28,8 +28,8 @@ export interface ServerEnd {
 }
 
 /**
- * Runs `test` against `serve …`. Throws if the server did not stop cleanly or printed errors. `data` is the folder of files and batches;
- * `descriptors` limits open files. `test` may kill the process with `kill`.
+ * Runs `test` against `serve …`. Throws if the server did not stop cleanly or printed errors. `data` is the folder of
+ * files and batches; `descriptors` limits open files. `test` may kill the process with `kill`.
  */
 export async function withLiveServer(
   args: readonly string[],
@@ -42,7 +42,7 @@ export async function withLiveServer(
   throw new Error(`serve ended with ${code}: ${complaints}`);
 }
 
-/** Like `withLiveServer`, for another `program`, which may end by itself. */
+/** Runs `test` as `withLiveServer` does, for another `program`, which may end by itself. */
 export async function runLiveServer(
   program: readonly string[],
   args: readonly string[],
@@ -56,7 +56,7 @@ export async function runLiveServer(
   const child = new Deno.Command("sh", {
     args: ["-c", `${limit} exec "$0" "$@"`, Deno.execPath(), ...run],
     cwd: ROOT,
-    env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain if it is missing
+    env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain if XDG_RUNTIME_DIR is missing
     stdin: "null",
     stdout: "piped",
     stderr: "piped",
@@ -124,7 +124,7 @@ function serverAt(url: string, pid: number): LiveServer {
     return new TextDecoder().decode(stdout).trimEnd().split("\n").length;
   }
   async function resident(): Promise<number> {
-    // Deno reads no file of /proc of another process.
+    // Deno cannot read another process's files in /proc, so `cat` reads them.
     const { stdout } = await new Deno.Command("cat", { args: [`/proc/${pid}/status`] }).output();
     return 1024 * Number(/^VmRSS:\s+(\d+) kB$/m.exec(new TextDecoder().decode(stdout))![1]);
   }

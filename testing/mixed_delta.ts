@@ -16,7 +16,7 @@ type Row = Float64Array;
 
 const channelsOf = ({ keyHeads, valueHeads, headDim }: DeltaHeads) => (2 * keyHeads + valueHeads) * headDim;
 
-/** Adds a layer's tensors: name, shape, mean. */
+/** Adds the tensors of a recurrent layer: name, shape, mean. */
 export function addDelta(
   add: (name: string, shape: number[], mean?: number) => void,
   name: Name,
@@ -34,7 +34,7 @@ export function addDelta(
   add(name("ssm_out"), [inner, embedding]);
 }
 
-/** The layer's output for normed rows, before `ssm_out`. */
+/** Returns the layer's output for normed rows, before `ssm_out`. */
 export function mixDelta(b: PlanBuilder, input: Value, heads: DeltaHeads, name: Name, eps: number): Value {
   const { valueHeads, headDim } = heads;
   const [qkv, gate, alpha, beta] = linear(b, input, [
@@ -49,7 +49,7 @@ export function mixDelta(b: PlanBuilder, input: Value, heads: DeltaHeads, name: 
   return deltaRule(b, { qkv, gate, alpha, beta }, { decay, bias, norm }, shape, eps);
 }
 
-/** The same computation in float64. */
+/** Returns the layer's output computed in float64. */
 export function exactDelta(
   input: readonly Row[],
   { keyHeads, valueHeads, headDim }: DeltaHeads,

@@ -1,6 +1,6 @@
 /**
- * A test model with different layers: heads, head sizes, windows, rotary tables, and layers that share an earlier layer's cache. It has a plan, a
- * file, and a float64 reference from the formulas.
+ * A test model with different layers: heads, head sizes, windows, rotary tables, and layers that share an earlier
+ * layer's cache. It has a plan, a file, and a float64 reference from the formulas.
  */
 import { openGguf } from "../engine/gguf/reader.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
@@ -24,17 +24,17 @@ export interface MixedLayer {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Number of rotated leading dimensions, their base, and the pairing. */
+  /** Number of rotated leading dimensions, the base of the angles, and the pairing. */
   readonly rotated: number;
   readonly base: number;
   readonly interleaved: boolean;
   /** Magnitude of cosine and sine; by default 1. */
   readonly magnitude?: number;
-  /** Number of tokens that a row sees, including its own; 0 is all. */
+  /** Number of tokens that a row sees, including its own; 0 means all. */
   readonly window: number;
-  /** Uses the keys and values of this layer and stores none. */
+  /** Number of the layer whose keys and values this layer uses; it stores none itself. */
   readonly reads?: number;
-  /** Makes the layer recurrent with these heads; the fields above are then ignored. */
+  /** Heads of a recurrent layer; the fields above are then ignored. */
   readonly delta?: DeltaHeads;
 }
 
@@ -45,7 +45,9 @@ const EPSILON = 2 ** -20;
 
 const SLIDING = { heads: 4, kvHeads: 2, headDim: 32, rotated: 32, base: 1e4, interleaved: false, window: 5 };
 const FULL = { heads: 4, kvHeads: 1, headDim: 64, rotated: 48, base: 1e6, interleaved: true, window: 0 };
-/** Windows of 5 and 140 tokens: less than a KV block, and more than a chunk of attention. */
+/**
+ * Layers of the test model, with windows of 5 and 140 tokens: less than a KV block, and more than a chunk of attention.
+ */
 export const LAYERS: readonly MixedLayer[] = [
   SLIDING,
   FULL,
@@ -54,7 +56,7 @@ export const LAYERS: readonly MixedLayer[] = [
   { ...FULL, reads: 1 },
 ];
 
-/** The same model with recurrent layers of two shapes. */
+/** The test model with recurrent layers of two shapes. */
 export const HYBRID_LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, delta: { keyHeads: 2, valueHeads: 4, headDim: 32 } },
   SLIDING,
@@ -70,7 +72,7 @@ export function prompt(length: number, seed: string): number[] {
   return Array.from({ length }, () => random.below(VOCABULARY));
 }
 
-/** A model file with F32 weights, and its values by tensor name. */
+/** Returns a model file with F32 weights, and its values by tensor name. */
 export function mixedFile(layers: readonly MixedLayer[] = LAYERS) {
   const builder = new GgufBuilder();
   const values = new Map<string, Float32Array>();
@@ -112,14 +114,14 @@ function addAttention(
   add(name("attn_output"), [heads * headDim, EMBEDDING]);
 }
 
-/** The end of a plan, after the last layer's rows. */
+/** Builds the end of a plan, after the last layer's rows. */
 export type Ending = (b: PlanBuilder, x: Value) => void;
 
 const LOGITS: Ending = (b, x) => {
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
 };
 
-/** The plan of a file from `mixedFile`. */
+/** Returns the plan of a file from `mixedFile`. */
 export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGITS): (file: GgufFile) => Plan {
   return (file) => {
     const b = new PlanBuilder(file);
@@ -173,7 +175,7 @@ function addFeedForward(b: PlanBuilder, x: Value, name: (tensor: string) => stri
   linear(b, ffn, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
 }
 
-/** The plan without a backend. */
+/** Returns the plan of the test model without a backend. */
 export async function mixedPlanOf(layers: readonly MixedLayer[] = LAYERS, ending = LOGITS): Promise<Plan> {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
@@ -197,7 +199,7 @@ interface Kept {
   readonly scales: number[][];
 }
 
-/** The final norm's rows of a sequence, in float64 except for attention's rounding. */
+/** Returns the final norm's rows of a sequence, in float64 except for attention's rounding. */
 export function exactRows(
   values: Weights,
   tokens: readonly number[],
@@ -236,7 +238,7 @@ export function exactRows(
   return x.map((row) => norm(row, values.get("output_norm")!));
 }
 
-/** The logits after each token. */
+/** Returns the exact logits after each token. */
 export function exactLogits(
   values: Weights,
   tokens: readonly number[],
@@ -247,8 +249,8 @@ export function exactLogits(
 }
 
 /**
- * The root mean square error. Kernels and this file sometimes round ties of keys and values differently, so single values differ more than the
- * mean.
+ * Returns the root mean square error. Kernels and this file may round ties of keys and values differently, so single
+ * values differ more.
  */
 export function distance(found: Float32Array, exact: Float64Array): number {
   return Math.sqrt(exact.reduce((sum, value, i) => sum + (value - found[i]) ** 2, 0) / exact.length);

@@ -1,20 +1,20 @@
 /** Random numbers for tests. A seed gives the same integers and floats on every machine. */
 
-/** A seed from a text: FNV-1a. */
+/** Returns a seed from a text: FNV-1a. */
 export function seedOf(text: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return hash >>> 0;
 }
 
-/** A new seed for each run of a test. Prints it, so that SEED can repeat the run. */
+/** Returns a new seed for each run of a test, and prints it, so that SEED can repeat the run. */
 export function testSeed(): number {
   const seed = Number(Deno.env.get("SEED") ?? Date.now() % 2 ** 31);
   Deno.stderr.writeSync(new TextEncoder().encode(`SEED=${seed}\n`));
   return seed;
 }
 
-/** Count of numbers that are drawn together. */
+/** Count of normal numbers that are drawn together. */
 const NORMALS = 4096;
 
 /** xoshiro128**, seeded through a Weyl sequence. Source: Blackman and Vigna, "Scrambled linear generators" (2018). */
@@ -25,7 +25,7 @@ export class Random {
     for (let i = 0; i < 4; i++) this.#state[i] = mix(seed + Math.imul(i + 1, 0x9e3779b9));
   }
 
-  /** 32 random bits. */
+  /** Returns 32 random bits. */
   word(): number {
     const s = this.#state;
     const scrambled = Math.imul(s[1], 5);
@@ -40,17 +40,20 @@ export class Random {
     return result;
   }
 
-  /** In 0 (inclusive) to 1 (exclusive). */
+  /** Returns a number from 0 (inclusive) to 1 (exclusive). */
   unit(): number {
     return this.word() / 2 ** 32;
   }
 
-  /** An integer in 0 (inclusive) to `limit` (exclusive). */
+  /** Returns an integer from 0 (inclusive) to `limit` (exclusive). */
   below(limit: number): number {
     return Math.floor(this.unit() * limit);
   }
 
-  /** Nearly normal, mean 0, variance 1: a sum of eight uniform half words. Uses no function with machine-dependent rounding. */
+  /**
+   * Returns a nearly normal number, mean 0, variance 1: a sum of eight uniform half words. It uses no function with
+   * machine-dependent rounding.
+   */
   normal(): number {
     return normalOf(this.word(), this.word(), this.word(), this.word());
   }
@@ -91,14 +94,17 @@ export class Random {
   }
 }
 
-/** Eight numbers below 2^16 have the mean 8 * 32767.5 and the variance 8 * 2^32 / 12. */
+/**
+ * Returns a nearly normal number from eight half words: eight numbers below 2^16 have the mean 8 * 32767.5 and the
+ * variance 8 * 2^32 / 12.
+ */
 function normalOf(a: number, b: number, c: number, d: number): number {
   const low = (a & 0xffff) + (b & 0xffff) + (c & 0xffff) + (d & 0xffff);
   const high = (a >>> 16) + (b >>> 16) + (c >>> 16) + (d >>> 16);
   return (low + high - 262_140) / 53_510;
 }
 
-/** The finaliser of MurmurHash3. */
+/** Returns the finaliser of MurmurHash3 applied to a word. */
 function mix(word: number): number {
   word = Math.imul(word ^ word >>> 16, 0x85ebca6b);
   word = Math.imul(word ^ word >>> 13, 0xc2b2ae35);

@@ -1,6 +1,6 @@
 import { parseGguf } from "../engine/gguf/reader.ts";
 
-/** Size of a value by GGUF's type id; strings (8) and arrays (9) contain their own size. */
+/** Bytes of a value by GGUF's type id; strings (8) and arrays (9) contain their own size. */
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
 const ALIGNMENT = 32;
 
@@ -41,7 +41,7 @@ class Out {
   }
 }
 
-/** The end of a file's key-value section. */
+/** Returns the offset of the end of a file's metadata. */
 function keyValueEnd(bytes: Uint8Array): number {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const u64 = (at: number) => Number(view.getBigUint64(at, true));
@@ -91,7 +91,7 @@ export function splitGguf(bytes: Uint8Array, count: number): Uint8Array<ArrayBuf
   });
 }
 
-/** A tensor's type in the file's table. */
+/** Returns a tensor's type in the file's table. */
 function typeId(view: DataView, bytes: Uint8Array, wanted: string, start: number): number {
   const text = new TextDecoder();
   for (let at = start;;) {

@@ -57,7 +57,7 @@ export function saidInStream(chunks: readonly OpenAI.ChatCompletionChunk[], inde
   return { ...said, finish };
 }
 
-/** Removes the ids, which differ in each answer. */
+/** Returns the answer's content without ids, which differ in each answer. */
 export function withoutIds(said: Said) {
   return { ...said, calls: said.calls.map(({ name, arguments: text }) => ({ name, text })) };
 }
@@ -89,7 +89,7 @@ export function judgeJson(text: string, schema: object | boolean): void {
   assert(ajv.validate(schema, JSON.parse(text)), `${text}: ${ajv.errorsText()}`);
 }
 
-/** Removes drafts: their number depends on the other rows of a step. */
+/** Returns the token counts without drafts, whose number depends on the other rows of a step. */
 function tokensOf({ completion_tokens, completion_tokens_details }: OpenAI.CompletionUsage) {
   return [completion_tokens, completion_tokens_details?.reasoning_tokens];
 }

@@ -39,7 +39,7 @@ async function buildAll(args: readonly string[]): Promise<number> {
   for (const library of [KERNELS, GRAMMARS]) {
     if (crates.length > 0 && !crates.includes(library.crate)) continue;
     if (isBuilt(library, profile === "release" ? ["release"] : undefined)) {
-      if (writesEvents) tell({ what: library.what, type: "built" }); // by another process meanwhile
+      if (writesEvents) tell({ what: library.what, type: "built" }); // another process has built it meanwhile
       continue;
     }
     if (await buildLibrary(library, { profile, tell })) continue;

@@ -1,11 +1,11 @@
 /**
- * Validates .wgsl files with Dawn, Chrome's WebGPU implementation, without a GPU. Each file is a compute shader with one entry
- * point. Prints the errors; the exit code is 1 when there are any. Usage:
- * `deno run --lock=tests/deno.lock -P=shaders tools/dawn.ts FILE...`.
+ * Validates .wgsl files with Dawn, Chrome's WebGPU implementation, without a GPU. Each file is a compute shader with
+ * one entry point. Prints the errors; the exit code is 1 when there are any. Usage: `deno run --lock=tests/deno.lock
+ * -P=shaders tools/dawn.ts FILE...`.
  */
 import { create } from "webgpu";
 
-// Stays referenced, because Dawn crashes once this object is garbage-collected.
+// The object stays referenced, because Dawn crashes once it is garbage-collected.
 const gpu = create(["backend=null"]);
 const adapter = await gpu.requestAdapter();
 const device = await adapter!.requestDevice({ requiredFeatures: ["shader-f16"] });
@@ -23,5 +23,5 @@ for (const file of Deno.args) {
   wrong++;
   Deno.stdout.writeSync(new TextEncoder().encode(`${code.split("\n", 1)[0]}: ${problems.join("\n")}\n`));
 }
-// Dawn keeps the process alive.
+// Dawn keeps the process alive, so it is ended.
 Deno.exit(wrong > 0 ? 1 : 0);

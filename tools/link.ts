@@ -1,11 +1,14 @@
-/** Puts `compy` on the PATH (`deno task link`): a launcher that starts this checkout's commands with their tasks' permissions. */
+/**
+ * Puts `compy` on the PATH (`deno task link`): a launcher that starts this checkout's commands with their tasks'
+ * permissions.
+ */
 import { dirname, fromFileUrl, join } from "@std/path";
 import { NAME } from "../package.ts";
 import type { DenoJson } from "./release/commands.ts";
 import { linkedLauncher } from "./release/launchers.ts";
 
 const ROOT = dirname(dirname(fromFileUrl(import.meta.url)));
-/** Marks a launcher of this task. Other files of the same name are never overwritten. */
+/** Text that marks a launcher of this task. Other files of the same name are never overwritten. */
 const OURS = "# Written by `deno task link`.";
 
 /**

@@ -7,7 +7,7 @@ import { fromFileUrl } from "@std/path";
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 const PICTURE = `${ROOT}docs/session.svg`;
 
-/** The command lines that are typed. */
+/** The command lines that the recording shows. */
 const COMMANDS = [
   'deno task generate --chat "Who are you?"',
   'deno task generate --chat "Tell me a story about a small dinosaur." --temperature 0',
@@ -42,7 +42,7 @@ interface Piece {
 
 const COLUMNS = 96;
 const [CELL_WIDTH, LINE_HEIGHT, MARGIN] = [8.4, 19, 18];
-/** Seconds between two keys, and after a command. */
+/** Seconds between two typed keys, and after a command. */
 const [KEY, PAUSE] = [0.03, 0.9];
 
 if (import.meta.main) await Deno.writeTextFile(PICTURE, draw(await record()));
@@ -92,7 +92,7 @@ interface Run extends Piece {
   readonly column: number;
 }
 
-/** Wraps long lines between words. */
+/** Returns the text with long lines wrapped between words. */
 function layOut(pieces: readonly Piece[]): Run[] {
   const runs: Run[] = [];
   let [row, column] = [0, 0];

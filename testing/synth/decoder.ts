@@ -12,13 +12,13 @@ export interface DecoderShape extends Dimensions {
   readonly ropeBase: number;
   /** Rotated dimensions of a head; by default all. */
   readonly rotated?: number;
-  /** Has an output matrix beside the embedding. */
+  /** Whether the model has an output matrix besides the embedding. */
   readonly untied?: boolean;
   readonly biases?: boolean;
   readonly headNorms?: boolean;
-  /** Tokens that a row attends to in layers with a window. */
+  /** Number of tokens that a row attends to in layers with a window. */
   readonly window?: number;
-  /** Has Llama 3's factors on the rotary frequencies. */
+  /** Whether the model has Llama 3's factors on the rotary frequencies. */
   readonly ropeFactors?: boolean;
   /** Traits in which this model differs from its family. */
   readonly traits?: Traits;
@@ -46,7 +46,7 @@ interface Description<S extends DecoderShape> {
   readonly checkpoint?: SynthModel["checkpoint"];
   /** Writes keys before the counts, and tensors before the embedding. */
   readonly before?: (file: SynthFile, shape: S) => void;
-  /** Further counts. */
+  /** Returns further counts of the shape. */
   readonly counts?: (shape: S) => Readonly<Record<string, number>>;
   /** Writes keys after the counts. */
   readonly afterCounts?: (file: SynthFile, shape: S) => void;
@@ -56,7 +56,7 @@ interface Description<S extends DecoderShape> {
   readonly after?: (file: SynthFile, shape: S) => void;
   /** Writes keys and tensors after all others. */
   readonly last?: (file: SynthFile, shape: S) => void;
-  /** Each layer's shape, where layers differ. */
+  /** Returns each layer's shape, if layers differ. */
   readonly widths?: (shape: S) => readonly LayerWidths[];
   /** Writes a layer's feed-forward block, if it is not dense. */
   readonly feedForward?: (file: SynthFile, block: string, shape: S, layer: number) => void;
@@ -64,7 +64,7 @@ interface Description<S extends DecoderShape> {
   readonly draft?: (file: SynthFile, block: string, shape: S) => void;
 }
 
-/** Returns a seeded model whose layers are as the family of that architecture describes them. */
+/** Returns a seeded model with the layers that the architecture's family describes. */
 export function decoder<S extends DecoderShape = DecoderShape>(
   architecture: string,
   description: Description<S>,
@@ -179,7 +179,7 @@ export function writeEnds(
 ): void {
   file.matrix("token_embd", embedding, vocabulary);
   if (untied) file.matrix("output", embedding, vocabulary);
-  // Spreads the logits, so that most greedy choices are clear.
+  // A large mean spreads the logits, so that most greedy choices are clear.
   file.vector("output_norm.weight", embedding, 6);
 }
 
@@ -212,7 +212,10 @@ export function writeFeedForward(
   file.matrix(`${block}.ffn_down`, feedForward, embedding);
 }
 
-/** Standard deviation of routers. It spreads their logits like a trained router's, so that rounding seldom changes a choice. */
+/**
+ * Standard deviation of routers. It spreads their logits like a trained router's, so that rounding seldom changes a
+ * choice.
+ */
 const ROUTER_SIGMA = 0.3;
 
 export interface ExpertsShape {
@@ -248,7 +251,7 @@ export function writeRouter(file: SynthFile, block: string, embedding: number, c
   file.floats(`${router}.weight`, [embedding, count], (random) => ROUTER_SIGMA * random.normal(), router);
 }
 
-/** Writes experts without gates that read and return rows of that width. */
+/** Writes ungated experts that read and return rows of the given width. */
 export function writeUngatedExperts(
   file: SynthFile,
   block: string,

@@ -82,7 +82,7 @@ export const NEO_BERT: SynthModel<DecoderShape> = {
 };
 
 interface GemmaEmbeddingShape extends DecoderShape {
-  /** Rows of the first of the two matrices after pooling. */
+  /** Number of rows of the first of the two matrices after pooling. */
   readonly features: number;
 }
 
@@ -96,7 +96,7 @@ export const GEMMA_EMBEDDING = decoder<GemmaEmbeddingShape>("gemma-embedding", {
   },
   last(file, shape) {
     file.counts({
-      pooling_type: 1, // mean
+      pooling_type: 1, // mean pooling
       dense_2_feat_in: shape.embedding,
       dense_2_feat_out: shape.features,
       dense_3_feat_in: shape.features,

@@ -1,4 +1,6 @@
-/** Seeded models of dense decoders. Numbers differ where they can (heads, KV heads, head size), so that a mix-up shows. */
+/**
+ * Seeded models of dense decoders. Numbers differ where they can (heads, KV heads, head size), so that a mix-up shows.
+ */
 import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
 import { decoder, type DecoderShape, published } from "./decoder.ts";
 import type { SynthFile } from "./file.ts";
@@ -10,7 +12,7 @@ interface Stretched extends DecoderShape {
 
 interface MiniCpmShape extends Stretched {
   readonly embeddingScale: number;
-  /** Divides the embedding's width to give the divisor of logits. */
+  /** Divisor of the embedding's width that gives the divisor of logits. */
   readonly baseWidth: number;
 }
 
@@ -100,7 +102,7 @@ export const LLAMAS = {
       writeLongRope(file, shape);
     },
   }),
-  // YaRN beyond 64 tokens, from where queries grow.
+  // YaRN applies beyond 64 tokens, from where queries grow.
   mistral3: decoder("mistral3", {
     tiny: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, untied: true },
     real: { "ministral3-3b": published([3072, 9216, 26, 131_072, 262_144], [32, 8, 128], 1e6) },
@@ -188,7 +190,7 @@ const COMMAND_R = { heads: 4, kvHeads: 2, headDim: 64, ropeBase: 1e4, logitScale
 const HEAD_NORMS = { traits: { headLayerNorms: true } };
 
 interface ParallelShape extends DecoderShape {
-  /** Value of the key. */
+  /** Value of the key for parallel blocks. */
   readonly parallel?: boolean;
 }
 

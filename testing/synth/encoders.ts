@@ -115,7 +115,8 @@ export const NOMIC_BERT: SynthModel<EncoderShape> = {
 };
 
 /**
- * ALiBi slopes for positions, GeGLU with gate and up in one matrix, and a number of heads that is not a power of two.
+ * Model with ALiBi slopes for positions, GeGLU with gate and up in one matrix, and a number of heads that is not a
+ * power of two.
  */
 export const JINA_BERT_V2: SynthModel<EncoderShape> = {
   encoder: true,
@@ -148,7 +149,7 @@ export const JINA_BERT_V2: SynthModel<EncoderShape> = {
   },
 };
 
-/** Rotary positions, biases on all matrices, and one token type. */
+/** Model with rotary positions, biases on all matrices, and one token type. */
 export const JINA_BERT_V3: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4 },
@@ -181,11 +182,11 @@ export const JINA_BERT_V3: SynthModel<EncoderShape> = {
 };
 
 interface NomicMoeShape extends EncoderShape {
-  /** Experts as wide as the feed-forward blocks of other layers. */
+  /** Shape of the experts, which are as wide as the feed-forward blocks of other layers. */
   readonly experts: Omit<ExpertsShape, "feedForward">;
 }
 
-/** Experts in every second layer. */
+/** Model with experts in every second layer. */
 export const NOMIC_BERT_MOE: SynthModel<NomicMoeShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4, experts: { count: 6, used: 2 } },

@@ -14,15 +14,15 @@ export interface Sink {
   tensor(name: string, type: TensorType, shape: readonly number[], make: () => ArrayBufferView): void;
 }
 
-/** How matrices are written. */
+/** Options for writing matrices. */
 export interface MatrixStyle {
   /** Seed of all values; the same text gives the same model. */
   readonly seed: string;
   /** Returns the type of a matrix, from its number, name (without `.weight`) and shape. */
   readonly typeOf: (index: number, name: string, shape: readonly number[]) => TensorType;
-  /** Writes the matrices' values in F32. The model is the same, but kernels do not round activations. */
+  /** Whether to write the matrices' values in F32. The model is the same, but kernels do not round activations. */
   readonly dequantized?: boolean;
-  /** Writes NVFP4 with a factor on the values of each matrix or expert, in a separate tensor. */
+  /** Whether to write NVFP4 with a factor on the values of each matrix or expert, in a separate tensor. */
   readonly factors?: boolean;
 }
 
@@ -32,7 +32,7 @@ export class SynthFile {
 
   constructor(
     readonly sink: Sink,
-    /** `general.architecture`. */
+    /** Value of `general.architecture`. */
     readonly architecture: string,
     private readonly style: MatrixStyle,
   ) {}
@@ -74,7 +74,7 @@ export class SynthFile {
   }
 
   /**
-   * Writes the tensor NAME.weight with the given type, whatever the model's format. Values are drawn as in `matrix`.
+   * Writes the tensor NAME.weight with the given type instead of the model's format. Values are drawn as in `matrix`.
    */
   plain(name: string, type: "F32" | "F16", ...shape: number[]): void {
     const count = shape.reduce((product, n) => product * n);

@@ -19,10 +19,10 @@ export interface Gemma4Shape extends Dimensions {
   readonly shared: number;
   /** Columns of each layer's own embedding; 0 is none. */
   readonly perLayer: number;
-  /** Layers without a window use their keys as values. */
+  /** Whether layers without a window use their keys as values. */
   readonly keysAsValues?: boolean;
   readonly softcap: number;
-  /** Experts in addition to the feed-forward block. */
+  /** Shape of experts in addition to the feed-forward block. */
   readonly experts?: ExpertsShape;
 }
 
@@ -61,7 +61,7 @@ export const GEMMA4: SynthModel<Gemma4Shape> = {
   write: writeGemma4,
 };
 
-/** Like the 26B: experts, no per-layer embeddings, and no layer that reads another layer's cache. */
+/** Model like Gemma 4's 26B: experts, no per-layer embeddings, and no layer that reads another layer's cache. */
 export const GEMMA4_MOE: SynthModel<Gemma4Shape> = {
   architecture: "gemma4",
   tiny: {
@@ -111,7 +111,10 @@ function writeGemma4(file: SynthFile, shape: Gemma4Shape): void {
   for (const layer of layers) writeLayer(file, `blk.${layer}`, shape, layer, isFull(layer));
 }
 
-/** With fewer layers, fewer share a cache, so that one layer of each kind still has its own. */
+/**
+ * Returns the number of layers that share a cache. With fewer layers, fewer share, so that one of each kind still has
+ * its own.
+ */
 const sharedOf = ({ shared, layers, period }: Gemma4Shape) =>
   Math.max(0, Math.min(shared, layers - 2 * period));
 const isShared = (shape: Gemma4Shape, layer: number) => layer >= shape.layers - sharedOf(shape);

@@ -22,8 +22,8 @@ function withWindows(tiny: Partial<WindowedShape>, real?: Readonly<Record<string
   return decoder<WindowedShape>("granite_swa", {
     tiny: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e4, window: 40, ...tiny },
     real,
-    // With the published multipliers, seeded heads would attend to all tokens almost equally, and windows and sinks
-    // would have little effect.
+    // The multipliers differ from the published ones, with which seeded heads would attend to all tokens almost
+    // equally.
     before: (file) => writeMultipliers(file, { embedding: 3, residual: 0.7, attention: 0.5, logits: 0.8 }),
     counts: ({ experts }): Record<string, number> =>
       experts ? { ...graniteCounts(experts), expert_shared_feed_forward_length: experts.shared } : {},
@@ -112,7 +112,7 @@ export interface Multipliers {
   readonly logits: number;
 }
 
-/** The published multipliers, but with this head size. */
+/** Returns the published multipliers for the given head size. */
 const multipliers = ({ headDim }: DecoderShape): Multipliers => {
   return { embedding: 12, residual: 0.22, attention: 1 / headDim, logits: 8 };
 };

@@ -30,9 +30,9 @@ interface LatentShape extends Dimensions {
   readonly beta?: number;
   readonly untied?: boolean;
   readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
-  /** Experts are weighted by sigmoids with a bias, divided by their sum; otherwise by the softmax over all. */
+  /** Whether experts are weighted by sigmoids with a bias, divided by their sum; otherwise by the softmax over all. */
   readonly sigmoid?: boolean;
-  /** Weights are divided by their sum; by default where they are sigmoids. */
+  /** Whether weights are divided by their sum; by default true for sigmoids. */
   readonly divided?: boolean;
   readonly leadingDense: number;
   /** Extra layers that draft tokens. */
@@ -49,7 +49,7 @@ const LATENT_TINY = {
   leadingDense: 1,
 };
 
-/** Like DeepSeek V3 and GLM-4.7 Flash. */
+/** Model like DeepSeek V3 and GLM-4.7 Flash. */
 export const DEEPSEEK2: SynthModel<LatentShape> = {
   tiny: {
     ...LATENT_TINY,
@@ -82,7 +82,7 @@ export const DEEPSEEK2: SynthModel<LatentShape> = {
   write,
 };
 
-/** Like DeepSeek V2 Lite: YaRN, queries without a latent row, and softmax weights that are not divided. */
+/** Model like DeepSeek V2 Lite: YaRN, queries without a latent row, and softmax weights that are not divided. */
 export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
   architecture: "deepseek2",
   tiny: {
@@ -114,7 +114,7 @@ export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
   write,
 };
 
-/** Like Mistral Small 4: experts in all layers, and queries that grow with their position. */
+/** Model like Mistral Small 4: experts in all layers, and queries that grow with their position. */
 export const MISTRAL4: SynthModel<LatentShape> = {
   tiny: {
     ...LATENT_TINY,

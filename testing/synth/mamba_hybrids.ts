@@ -40,12 +40,12 @@ export interface GraniteShape extends MambaHybridShape {
    * divisor of logits.
    */
   readonly multipliers: Multipliers;
-  /** Attention has rotary positions. */
+  /** Whether attention has rotary positions. */
   readonly positions?: boolean;
   readonly experts?: ExpertsShape & { readonly shared: number };
 }
 
-/** llama.cpp requires twice as many channels as the embedding has columns. */
+/** Tiny shape of Granite's hybrid. llama.cpp requires twice as many channels as embedding columns. */
 const GRANITE: GraniteShape = {
   ...TINY,
   layers: 6,
@@ -95,7 +95,7 @@ export const GRANITEHYBRID: SynthModel<GraniteShape> = {
   write: writeGranite,
 };
 
-/** The same hybrid with experts and a shared expert; attention has positions. */
+/** Granite's hybrid with experts and a shared expert; attention has positions. */
 export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   architecture: "granitehybrid",
   tiny: {
@@ -108,7 +108,7 @@ export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   write: writeGranite,
 };
 
-/** Mamba2 in every layer, no attention and no feed-forward blocks. */
+/** Model with Mamba2 in every layer, without attention and feed-forward blocks. */
 export const MAMBA2: SynthModel<Dimensions & { readonly mamba: MambaShape }> = {
   tiny: { ...TINY, feedForward: 0, mamba: { heads: 16, headDim: 32, groups: 2, stateSize: 48 } },
   real: {
@@ -140,7 +140,7 @@ export const MAMBA2: SynthModel<Dimensions & { readonly mamba: MambaShape }> = {
   },
 };
 
-/** Mamba2 and attention in every layer. Mamba2's output is not normed. */
+/** Model with Mamba2 and attention in every layer. Mamba2's output is not normed. */
 export const FALCON_H1: SynthModel<DecoderShape & { readonly mamba: MambaShape }> = {
   tiny: {
     ...TINY,
@@ -362,7 +362,7 @@ function writeMamba(
   file.matrix(`${block}.ssm_in`, embedding, inner + channels + heads);
   file.floats(`${block}.ssm_conv1d.weight`, [4, channels], (random) => 0.4 * random.normal());
   file.vector(`${block}.ssm_conv1d.bias`, channels, 0, 0.2);
-  // Some heads then keep their state for long, others forget it within a few tokens.
+  // With these biases, some heads keep their state for long, and others forget it within a few tokens.
   file.vector(`${block}.ssm_dt.bias`, heads, -1, 0.7);
   file.floats(`${block}.ssm_a`, [1, heads], (random) => -Math.exp(0.8 * random.normal()));
   file.floats(`${block}.ssm_d`, [1, heads], (random) => 1 + 0.3 * random.normal());

@@ -18,14 +18,14 @@ export interface MixtureShape extends DecoderShape {
     /** Number of shared experts, which every row uses. */
     readonly shared?: number;
     readonly scale?: number;
-    /** The weights of the chosen experts are divided by their sum. */
+    /** Whether the weights of the chosen experts are divided by their sum. */
     readonly divided?: boolean;
   };
   /** Width of the shared experts together. */
   readonly sharedWidth?: number;
   /** Number of first layers without experts. */
   readonly leadingDense?: number;
-  /** Extra layers that draft tokens. */
+  /** Number of extra layers that draft tokens. */
   readonly drafts?: number;
 }
 
@@ -45,7 +45,10 @@ export const CHOICE_BIAS = {
   large: 0.5,
 };
 
-/** Returns a writer of feed-forward blocks. `bias` is the standard deviation of the bias on the choice, and `called` its name. */
+/**
+ * Returns a writer of feed-forward blocks. `bias` is the standard deviation of the bias on the choice, and `called` its
+ * name.
+ */
 export function mixture(bias?: number, called = "exp_probs_b.bias") {
   return (file: SynthFile, block: string, shape: MixtureShape, layer: number): void => {
     if (layer < (shape.leadingDense ?? 0)) return writeFeedForward(file, block, shape);
@@ -55,7 +58,7 @@ export function mixture(bias?: number, called = "exp_probs_b.bias") {
   };
 }
 
-/** Code of sigmoid-weighted experts. */
+/** GGUF's code of experts weighed by sigmoids. */
 export const SIGMOID = 2;
 
 /** Returns the counts of sigmoid-weighted experts after leading dense layers. */

@@ -14,10 +14,10 @@ export interface Dimensions {
 export interface SynthModel<S extends Dimensions = Dimensions> {
   /** `general.architecture`, if it differs from the name in the registry. */
   readonly architecture?: string;
-  /** The model only embeds whole texts. */
+  /** Whether the model only embeds whole texts. */
   readonly encoder?: boolean;
   readonly tiny: S;
-  /** Traits of the tiny shape, where a family describes the model. */
+  /** Traits of the tiny shape, if a family describes the model. */
   readonly traits?: Traits;
   /** Keys of config.json beside the shape's, to test the conversion of a checkpoint like the tiny shape. */
   readonly checkpoint?: Readonly<Record<string, unknown>>;

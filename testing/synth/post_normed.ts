@@ -4,7 +4,7 @@ import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 interface WindowedShape extends DecoderShape {
-  /** YaRN's factor. */
+  /** YaRN's scaling factor. */
   readonly factor?: number;
 }
 
@@ -29,7 +29,7 @@ const OLMO_TINY = { heads: 8, headDim: 32, ropeBase: 5e5, untied: true };
 const EXAONE_TINY = { heads: 4, headDim: 64, ropeBase: 1e6, ropeFactors: true };
 
 interface Gemma3Shape extends DecoderShape {
-  /** Divides the positions of layers without a window. */
+  /** Factor that divides the positions of layers without a window. */
   readonly factor?: number;
   /** Bounds of attention scores and of logits. */
   readonly softcaps?: { readonly scores: number; readonly logits: number };
@@ -109,7 +109,7 @@ export const POST_NORMED = {
 };
 
 interface Plamo3Shape extends DecoderShape {
-  /** Tokens before its own that a row attends to. The last layer of a period has no window. */
+  /** Number of tokens before its own that a row attends to. The last layer of a period has no window. */
   readonly window: number;
   readonly period: number;
   /** Rotary base of layers with a window. */
@@ -140,7 +140,9 @@ function writePlamo3(file: SynthFile, shape: Plamo3Shape): void {
   }
 }
 
-/** The window is longer than the prompts compared with llama.cpp, whose windows are one token shorter. */
+/**
+ * Model of PLaMo 3. Its window is longer than the prompts compared with llama.cpp, whose windows are one token shorter.
+ */
 export const PLAMO3: SynthModel<Plamo3Shape> = {
   tiny: {
     ...TINY,

@@ -14,9 +14,9 @@ import {
 import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
-/** Three of four layers are Gated DeltaNet, and attention has output gates. */
+/** Shape of a hybrid: three of four layers are Gated DeltaNet, and attention has output gates. */
 export interface DeltaShape extends DecoderShape {
-  /** Extra layers that draft tokens. */
+  /** Number of extra layers that draft tokens. */
   readonly drafts?: number;
   readonly delta: DeltaHeads;
 }
@@ -25,7 +25,7 @@ interface DeltaHeads {
   readonly keyHeads: number;
   readonly valueHeads: number;
   readonly headDim: number;
-  /** Value heads that share a key head are adjacent, and so are their betas and alphas in one matrix. */
+  /** Whether value heads that share a key head are adjacent, with their betas and alphas in one matrix. */
   readonly inGroups?: boolean;
 }
 
@@ -129,7 +129,7 @@ function writeDeltaNet(file: SynthFile, block: string, { embedding, delta }: Del
 
 export interface HybridMixtureShape extends DeltaShape {
   readonly experts: ExpertsShape;
-  /** Width of the shared expert. */
+  /** Width of the shared expert in a mixture. */
   readonly shared: number;
 }
 

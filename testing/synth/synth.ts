@@ -17,34 +17,34 @@ export { weights } from "./weights.ts";
 /** Describes a synthetic model. The same options give the same bytes. */
 export interface SynthOptions {
   readonly architecture: Architecture;
-  /** One type for all matrices, or several that alternate over the matrices. */
+  /** Types of matrices: one for all, or several that alternate. */
   readonly types: readonly TensorType[];
   readonly seed: number;
   readonly layers?: number;
   /** The model's own context, in tokens. */
   readonly context?: number;
-  /** Number of tokens; at least 258. */
+  /** Number of tokens in the vocabulary; at least 258. */
   readonly vocabulary?: number;
   readonly chat?: Chat;
   /** Number of additional drafting layers, for families that support them. */
   readonly drafts?: number;
-  /** Writes NVFP4 with factors in separate tensors. The weights have the same values as without this option. */
+  /** Whether to write NVFP4 with factors in separate tensors. The weights keep their values. */
   readonly factors?: boolean;
-  /** Leaves all matrices zero, for tests that only compile the model's plan. */
+  /** Whether to leave all matrices zero, for tests that only compile the model's plan. */
   readonly hollow?: boolean;
   /** Keys and tensors for embedding and ranking. */
   readonly texts?: SynthTexts;
-  /** Writes the matrices' values in F32. The model is the same, but kernels do not round activations. */
+  /** Whether to write the matrices' values in F32. The model is the same, but kernels do not round activations. */
   readonly dequantized?: boolean;
 }
 
 /** Keys and tensors of models that embed or rank. */
 export interface SynthTexts {
-  /** `pooling_type`. */
+  /** Value of the key `pooling_type`. */
   readonly pooling?: number;
   /** Labels of the ranking head. */
   readonly labels?: number;
-  /** Texts end with EOS. */
+  /** Whether texts end with EOS. */
   readonly addEos?: boolean;
   /** Template that turns a query and a document into a prompt. */
   readonly template?: string;

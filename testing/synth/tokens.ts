@@ -19,7 +19,7 @@ export interface Words {
 
 const BYTES = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
 const END = "<|endoftext|>";
-/** Bytes, one control token and one merge. */
+/** Default tokens: bytes, one control token and one merge. */
 const SMALL: Words = { pre: "default", tokens: [...BYTES, END, "th"], merges: ["t h"], controls: [END] };
 
 /** Writes the tokenizer: SMALL or the chat's words, its marks, then unused tokens. */

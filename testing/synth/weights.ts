@@ -7,10 +7,10 @@ import type { Random } from "../random.ts";
 type Block = DataView;
 const u8 = (b: Block, at: number) => b.getUint8(at);
 const f16 = (b: Block, at: number) => b.getFloat16(at, true);
-/** Returns the nibble of column k where columns k and k + 16 share a byte. */
+/** Returns the 4-bit code of column k; columns k and k + 16 share a byte. */
 const nibble = (b: Block, at: number, k: number) => u8(b, at + k % 16) >> (k < 16 ? 0 : 4) & 15;
 const bit = (b: Block, at: number, k: number) => u8(b, at + (k >> 3)) >> (k & 7) & 1;
-/** Returns the nibble of column k of 256 where 64 columns share 32 bytes. */
+/** Returns the 4-bit code of column k of 256; 64 columns share 32 bytes. */
 const nibbleK = (b: Block, at: number, k: number) =>
   u8(b, at + (k >> 6) * 32 + k % 32) >> (k % 64 < 32 ? 0 : 4) & 15;
 const twoBits = (b: Block, at: number, k: number) =>
@@ -44,11 +44,11 @@ interface FormatFacts {
    * divided by the standard deviation of uniformly random codes. A min makes the mean of the weights 0.
    */
   readonly halves?: readonly (readonly [at: number, value: number])[];
-  /** Quantizers write these scales with either sign. */
+  /** Whether quantizers write these scales with either sign. */
   readonly signed?: boolean;
 }
 
-/** `weights` draws the types without `halves` in its own way. */
+/** Facts about the formats. `weights` draws the types without `halves` separately. */
 const FORMAT_FACTS: {
   readonly [T in TensorType]: T extends GpuType ? FormatFacts & { value: unknown } : FormatFacts;
 } = {
@@ -143,7 +143,7 @@ const FORMAT_FACTS: {
 /** Returns `count` values of a type in float64. */
 export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
   const { elements, bytes: size } = layoutOf(type);
-  // One block a value would be slow.
+  // All blocks are read at once, because one block per value would be slow.
   const { buffer } = bytes.slice(0, count * size);
   if (type === "F32") return Float64Array.from(new Float32Array(buffer));
   if (type === "F16") return Float64Array.from(new Float16Array(buffer));
@@ -232,7 +232,7 @@ export function withFactors(
   return [bytes, Float32Array.from({ length: count }, (_, matrix) => 2 ** -power(matrix))];
 }
 
-/** Returns the E4M3 byte of a number that E4M3 represents exactly and not as a subnormal. */
+/** Returns the E4M3 byte of a number that E4M3 represents exactly as a normal number. */
 function e4m3(value: number): number {
   const exponent = Math.floor(Math.log2(value));
   return (exponent + 7) * 8 + (value / 2 ** exponent - 1) * 8;

@@ -86,7 +86,7 @@ const AFMOE: SynthModel<AfmoeShape> = {
 
 interface Cohere2MoeShape extends MixtureShape {
   readonly logitScale: number;
-  /** Tokens that a row attends to. The first layer of a period of four has no window. */
+  /** Number of tokens that a row attends to. The first layer of a period of four has no window. */
   readonly windowLength: number;
 }
 
@@ -138,9 +138,9 @@ const cohere2moe = (
 
 interface GptOssShape extends DecoderShape {
   readonly experts: ExpertsShape;
-  /** Tokens that a row attends to in every second layer. */
+  /** Number of tokens that a row attends to in every second layer. */
   readonly window: number;
-  /** YaRN's factor. */
+  /** YaRN's scaling factor. */
   readonly factor: number;
 }
 
@@ -265,7 +265,7 @@ export const WINDOWED_MIXTURES = {
     draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
   }),
 
-  // North Mini.
+  // Model like North Mini.
   cohere2moe: cohere2moe({}, {
     "north-mini-30b-a3b": published([2048, 3072, 49, 262_144, 500_000], [32, 4, 128], 5e4, {
       experts: { count: 128, used: 8, feedForward: 768, shared: 0, divided: false },
@@ -274,7 +274,7 @@ export const WINDOWED_MIXTURES = {
       windowLength: 4096,
     }),
   }),
-  // Like Command A+.
+  // Model like Command A+.
   "cohere2moe-shared": cohere2moe({
     traits: { layerNorms: true },
     layers: 5,

@@ -48,17 +48,14 @@ function checkTest(file: string, source: string): string[] {
     .map((target) => `${file} imports ${target}: tests depend on no experiment and no campaign`);
 }
 
-/** A bundle would break a module that locates files by its own path. */
+/** Returns the violations by code that locates files by its own path, which a bundle would break. */
 function checkPaths(file: string, source: string): string[] {
   if (FINDS_ITSELF.test(file)) return [];
   if (!/\bimport\.meta\.(url|dirname|filename|resolve)\b/.test(withoutComments(source))) return [];
   return [`${file} uses its own path: find files that come with compy by shipped() of ${PACKAGE}`];
 }
 
-/**
- * Matches command-line options and HTTP paths. The engine must not name them, because cli/ and routes/ word the
- * messages.
- */
+/** Returns the violations by command-line options and HTTP paths in the engine: only cli/ and routes/ may word them. */
 function checkWords(file: string, source: string): string[] {
   if (!/^(engine|convert)\//.test(file)) return [];
   const code = withoutComments(source);
@@ -123,7 +120,7 @@ async function* walk(folder: string): AsyncGenerator<string> {
   }
 }
 
-/** Returns where execution starts: the entry points, tests, examples, and files that a task or a script names. */
+/** Returns the files where execution starts: entry points, tests, examples, and files that a task or a script names. */
 async function rootsOf(root: string, files: readonly string[]): Promise<string[]> {
   const tasks = await Deno.readTextFile(join(root, "deno.json"));
   return files.filter((file) =>

@@ -12,7 +12,7 @@ export interface Layer {
 const INTERFACES = String
   .raw`api\/|(tokenizer|grammar|chat)\/types\.ts$|models\/types\.ts$|cache\/disk\/types\.ts$|backend\/backend\.ts$`;
 
-/** The first entry whose pattern matches a file counts. */
+/** Layers of the repository. The first entry whose pattern matches a file counts. */
 export const LAYERS: readonly Layer[] = [
   { files: /^package\.ts$/, imports: /^$/, why: "names and paths import nothing" },
   { files: /^main\.ts$/, imports: /^cli\//, why: "main.ts only starts the command line" },
@@ -212,7 +212,7 @@ export const LAYERS: readonly Layer[] = [
   },
 ];
 
-/** Names, and the paths of files that come with compy. */
+/** Path of the file with names, and with the paths of files that come with compy. */
 export const PACKAGE = "package.ts";
 /**
  * Files that every file may import: names and paths, errors whose messages the outer folders word for their readers,
@@ -227,7 +227,7 @@ export const FINDS_ITSELF = /^(package\.ts$|tools\/|bench\/|lab\/)/;
 export const TEST =
   /^(tests|testing|tools\/parity)\/|_test\.ts$|(^|\/)testing[^/]*\.ts$|(^|\/)bad_files\.ts$/;
 
-/** A test may not depend on experiments or campaigns. */
+/** Folders of experiments and campaigns, which tests must not import. */
 export const NOT_FOR_TESTS = /^(lab|tests\/campaigns)\//;
 
 export const MAX_FILES = 20;

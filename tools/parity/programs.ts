@@ -17,7 +17,7 @@ export async function peerFolder(folder: string): Promise<string> {
 
 /** Runs a program with `input` on standard input, and returns its standard output. Throws if it fails. */
 export async function run(program: string, args: string[], cwd: string, input = ""): Promise<string> {
-  // One thread per program, so that sums are always added in the same order.
+  // Each program has one thread, so that sums are always added in the same order.
   const env = { OMP_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" };
   const child = new Deno.Command(program, { args, cwd, env, stdin: "piped", stdout: "piped" }).spawn();
   const fed = new Blob([input]).stream().pipeTo(child.stdin);

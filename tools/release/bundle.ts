@@ -3,11 +3,14 @@ import { dirname, join, relative } from "@std/path";
 import { installedWords } from "../../package.ts";
 import { run } from "./run.ts";
 
-/** Translates newer syntax (`await using`) for Node 20 and browsers. */
+/** Version of esbuild, which translates newer syntax (`await using`) for Node 20 and browsers. */
 const ESBUILD = "esbuild@0.28.2";
 const TARGET = "es2022";
 
-/** Bundles the entry points (paths from the repository's root) into a folder, one file each and shared chunks beside them. */
+/**
+ * Bundles the entry points (paths from the repository's root) into a folder, one file each and shared chunks beside
+ * them.
+ */
 export async function bundle(root: string, entries: readonly string[], folder: string): Promise<void> {
   const options = ["--platform", "deno", "--code-splitting", "--outdir", folder];
   await run("deno", ["bundle", "-q", ...options, ...entries], { cwd: root });

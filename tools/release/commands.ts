@@ -23,10 +23,13 @@ export interface DenoJson {
   readonly permissions: Readonly<Record<string, Readonly<Record<string, boolean | readonly string[]>>>>;
 }
 
-/** Arguments without a command, for example --help, are started like this command. */
+/** Command for arguments without one, such as --help. */
 export const WITHOUT_COMMAND = "generate";
 
-/** The shell of Deno 2.7 and older has no command `:`. Deno 2.4 and older do not know `-P` either. */
+/**
+ * Shell prefix that explains an old Deno: the shell of Deno 2.7 and older has no command `:`, and Deno 2.4 does not
+ * know `-P`.
+ */
 export const OLD_DENO = ": 2>/dev/null || (cat tools/old_deno.txt >&2 && exit 1) && ";
 
 const TASK = /^(?<env>(?:\w+=\S+ )*)deno run -q (?<flags>(?:--\S+ )*)-P=(?<set>\w+) main\.ts (?<name>\w+)$/;

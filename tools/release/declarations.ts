@@ -5,7 +5,7 @@ import ts from "typescript";
 const OPTIONS: ts.CompilerOptions = {
   declaration: true,
   emitDeclarationOnly: true,
-  // `deno check` has checked the types already.
+  // `deno check` has already checked the types.
   noCheck: true,
   skipLibCheck: true,
   stripInternal: true,
@@ -40,7 +40,7 @@ export async function writeDeclarations(root: string, entry: string, folder: str
 
 const IMPORT = /(\bfrom\s*|\bimport\s*\(\s*|^import\s*)"([^"]+)"/gm;
 
-/** Matches internal re-exports. `stripInternal` removes internal declarations, but not these. */
+/** Pattern of internal re-exports, which `stripInternal` does not remove. */
 const INTERNAL = /^\/\*\* @internal \*\/\s*export [^;]*;$/gm;
 
 /** Removes imports that only internal declarations used. */

@@ -17,7 +17,7 @@ const DEPLOYED = [
   "monitoring/grafana.json",
 ];
 
-/** `compy-0.1.0-linux-x64`. */
+/** Returns the folder's name, such as `compy-0.1.0-linux-x64`. */
 export function folderName(): string {
   const { os, cpu } = thisPlatform();
   return `${NAME}-${VERSION}-${os}-${cpu}`;
@@ -70,7 +70,7 @@ async function denoBinary(root: string): Promise<string> {
 /** Packs a folder beside it, so that it unpacks to one folder. Returns the tar's path. */
 export async function tar(folder: string, dist: string): Promise<string> {
   const path = join(dist, `${basename(folder)}.tar.gz`);
-  // With GNU tar, the same folder gives the same bytes.
+  // With these options of GNU tar, the same folder gives the same bytes.
   const stable = Deno.build.os === "linux"
     ? ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]
     : [];

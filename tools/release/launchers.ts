@@ -30,7 +30,7 @@ export async function linkedLauncher(json: DenoJson, root: string, deno: string)
     "@OLDEST@": `${1000 * major + minor}`,
     "@NEEDED@": OLDEST_DENO,
   }).reduce((text, [name, value]) => replaceOnce(text, name, value), template);
-  // Folders in a permission set are relative to the checkout, not to the caller's folder.
+  // Folders in a permission set are relative to the checkout instead of the caller's folder.
   const starts = Object.entries(commandsOf(json)).map((
     [name, start],
   ) => [name, { ...start, write: undefined }]);

@@ -5,12 +5,12 @@ import { run } from "./run.ts";
 
 export const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];
 
-/** The glibc of Ubuntu 20.04 and Debian 11. */
+/** Oldest supported glibc: that of Ubuntu 20.04 and Debian 11. */
 const OLDEST_GLIBC = "2.31";
 /** A linker that can link against any glibc version, and its wrapper for cargo; both from PyPI. */
 const ZIG = ["ziglang==0.17.1", "cargo-zigbuild==0.24.0"];
 
-/** Release builds have no debug information, and ignore this machine's cargo settings. */
+/** Cargo settings of releases: no debug information, independent of this machine's settings. */
 const PROFILE = {
   CARGO_PROFILE_RELEASE_STRIP: "symbols",
   CARGO_PROFILE_RELEASE_DEBUG: "false",
@@ -68,7 +68,7 @@ export async function neededGlibc(path: string): Promise<string> {
   return newest;
 }
 
-/** Compares two versions number by number, so that 2.31 is newer than 2.4. */
+/** Returns whether version `a` is newer than `b`, compared number by number: 2.31 is newer than 2.4. */
 export function isNewer(a: string, b: string): boolean {
   const [left, right] = [a, b].map((version) => version.split(".").map(Number));
   for (let i = 0; i < Math.max(left.length, right.length); i++) {

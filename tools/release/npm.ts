@@ -35,7 +35,7 @@ const SHIPPED = [
   "engine/vision/images.wasm",
 ];
 
-/** The library's entry point, which reports a Node version that is too old. */
+/** Files of the library's entry point, which reports a Node version that is too old. */
 const ENTRY = ["index.js", "node_version.js"];
 
 /** Copies the shipped files other than JavaScript. */

@@ -4,12 +4,9 @@
  */
 import process from "node:process";
 
-/**
- * For tests shorter than this many milliseconds, the time of child processes is not read, because reading it takes
- * time.
- */
+/** Milliseconds of a test below which the time of its children is not read, because reading takes time. */
 const LONG_MS = 200;
-/** Ticks per second in Linux's CPU times. */
+/** Clock ticks per second in Linux's CPU times. */
 const TICKS = 100;
 
 const file = Deno.env.get("COMPY_TEST_TIMES");
@@ -28,7 +25,7 @@ function ofChildren(): number {
     // Deno can read /proc only with all permissions, so `cat` reads it.
     const { stdout } = new Deno.Command("cat", { args: [`/proc/${Deno.pid}/stat`], stderr: "null" })
       .outputSync();
-    // The command's name is in brackets and may contain blanks.
+    // The command's name is in brackets and may contain blanks, so fields are counted after it.
     const fields = new TextDecoder().decode(stdout).split(") ").at(-1)!.split(" ");
     return (Number(fields[13]) + Number(fields[14])) * 1000 / TICKS || 0;
   } catch {
@@ -55,7 +52,7 @@ function measured<A extends unknown[]>(name: string, run: (...args: A) => void |
   };
 }
 
-/** The arguments of `Deno.test` with its function, the last argument or an option, replaced. */
+/** Returns the arguments of `Deno.test` with its function (the last argument or an option) replaced. */
 // deno-lint-ignore no-explicit-any
 function wrapped(args: any[]): any[] {
   const options = args.find((a) => typeof a === "object");

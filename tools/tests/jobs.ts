@@ -4,7 +4,7 @@
 import { fromFileUrl } from "@std/path";
 
 export interface Job {
-  /** The test file's path, or the crate. */
+  /** Path of the test file, or name of the crate. */
   readonly name: string;
   readonly kind: "deno" | "cargo";
   readonly command: readonly string[];
@@ -12,7 +12,7 @@ export interface Job {
 
 export interface TestTime {
   readonly name: string;
-  /** CPU seconds, including commands that the test started. */
+  /** CPU seconds of the test, including commands that it started. */
   readonly cpu: number;
 }
 
@@ -28,12 +28,12 @@ export interface Result {
   readonly tests: readonly TestTime[];
 }
 
-/** Matches a test file with second-tier cases: they use one of these helpers. */
+/** Pattern of a test file with second-tier cases, which use one of these helpers. */
 const SECOND_TIER = /\b(?:fullTier|isFullTier|everyNth|gpuTest|browserTest)\b|from "\.\/checks\.ts"/;
-/** Matches a test file that has first-tier cases too. */
+/** Pattern of a test file that also has first-tier cases. */
 const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|from "\.\/checks\.ts")/;
 const SKIPPED = new Set(["node_modules", "target", "dist"]);
-/** Crates compile and run for minutes, so they start first, and test files run in parallel. */
+/** Crates with tests. They compile and run for minutes, so they start first, while test files run in parallel. */
 const CRATES = ["rust-kernels", "rust-grammar"];
 
 async function* testFiles(root: string, folder = ""): AsyncGenerator<string> {
@@ -44,7 +44,7 @@ async function* testFiles(root: string, folder = ""): AsyncGenerator<string> {
   }
 }
 
-/** Files in `tests/` come first. The other files are short, so no core is idle for long at the end. */
+/** Files in `tests/` come first. The others are short, so that no core is idle for long at the end. */
 const order = (name: string) => (name.startsWith("tests/") ? "0" : "1") + name;
 
 /** Returns the test files of a tier whose path contains one of `parts`. */
@@ -87,7 +87,7 @@ export function cargoTests(full: boolean): Job[] {
   }));
 }
 
-/** Bash's `time` also counts child processes of the tests. */
+/** Shell command that measures CPU time. Bash's `time` also counts the tests' child processes. */
 const TIMED = 'TIMEFORMAT="%U %S"; { time "$@" 2>&3; } 3>&2 2>"$COMPY_TEST_CLOCK"';
 
 /**

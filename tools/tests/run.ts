@@ -16,7 +16,7 @@ DENO_JOBS sets the number of test files that run at a time (default 2).
 `;
 
 const ROOT = fromFileUrl(new URL("../../", import.meta.url));
-/** Maximum CPU seconds of a test file of the first tier. A file that takes more fails. */
+/** Maximum CPU seconds of a first-tier test file; a slower file fails. */
 const LIMIT_S = 5;
 const SLOWEST = 20;
 
@@ -38,7 +38,7 @@ function failureOf(result: Result, full: boolean): string | undefined {
   } CPU seconds, allowed in the first tier are ${LIMIT_S}; docs/TESTING.md says what to do`;
 }
 
-/** A job's result, and why it counts as failed. */
+/** A job's result, with the reason if it counts as failed. */
 interface Outcome extends Result {
   readonly failure?: string;
 }
@@ -67,7 +67,7 @@ async function runAll(jobs: readonly Job[], full: boolean): Promise<Outcome[]> {
     }
   };
   await Promise.all(Array.from({ length: Number(Deno.env.get("DENO_JOBS")) || 2 }, lane));
-  // Other programs on the machine raise a file's CPU time, so a file over the limit is measured again, alone.
+  // Other programs raise a file's CPU time, so a file over the limit is measured again alone.
   for (const job of slow) {
     let result = await runJob(job, ROOT, full);
     for (let more = 2; more > 0 && result.code === 0 && isOverLimit(result, full); more--) {
@@ -88,7 +88,7 @@ function report(outcomes: readonly Outcome[], wall: number): void {
   say(
     `\n${sum((o) => o.cpu).toFixed(0)} CPU seconds in ${wall.toFixed(0)} seconds, ${outcomes.length} files`,
   );
-  // A file that fails without a failed test counts as one.
+  // A file that fails without a failed test counts as one failure.
   const failed = sum((o) => o.failed || (o.failure ? 1 : 0));
   say(`tests: ${sum((o) => o.passed)} passed, ${failed} failed, ${sum((o) => o.ignored)} ignored`);
 }
