@@ -13,7 +13,7 @@ function enterCallersFolder(): void {
   }
 }
 
-/** Deno would ask on a terminal, or throw. */
+/** Returns whether a permission is granted. Without this check, Deno would prompt on a terminal, or throw. */
 function granted(permission: Deno.PermissionDescriptor): boolean {
   return Deno.permissions.querySync(permission).state === "granted";
 }
@@ -29,6 +29,6 @@ if (problem !== undefined) {
   Deno.exit(1);
 }
 enterCallersFolder();
-// Only now: an old Deno fails at what the commands import.
+// Imported only now, because an old Deno fails at imports of the commands.
 const { commandLine } = await import("./cli/command_line.ts");
 Deno.exit(await commandLine(words));

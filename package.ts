@@ -7,28 +7,34 @@ export const JSR_NAME = `@${NAME}/${NAME}`;
 /** The name in deno.json is the same. */
 export const VERSION = "0.1.0";
 
-/** The Deno that packages bring and start. */
+/** Version of Deno that packages contain and start. */
 export const DENO_VERSION = "2.9.6";
-/** The oldest Deno that runs compy. */
+/** Oldest version of Deno that runs compy. */
 export const OLDEST_DENO = "2.9";
 
-/** Whether this is a checkout, where cargo builds the libraries, and not a bundle. */
+/** Whether the program runs from a checkout, where cargo builds the libraries, and not from a bundle. */
 export const FROM_SOURCE = import.meta.url.endsWith(".ts");
 
-/** The repository's root, or the folder of the package or release, whose JavaScript is in `js/`; the rest is laid out alike. */
+/**
+ * The repository's root, or the folder of the package or release, whose JavaScript is in `js/`; the rest is laid out
+ * alike.
+ */
 const ROOT = new URL(FROM_SOURCE ? "./" : "../", import.meta.url);
 
-/** A file or folder (ends in "/") that comes with compy, by its path from the repository's root. */
+/** Returns the URL of a file or folder (ends in "/") that comes with compy, by its path from the repository's root. */
 export function shipped(path: string): URL {
   return new URL(path, ROOT);
 }
 
-/** A module that is started and not imported, such as a worker's, by its path from the repository's root. */
+/**
+ * Returns the URL of a module that is started and not imported, such as a worker's, by its path from the repository's
+ * root.
+ */
 export function shippedModule(path: string): URL {
   return FROM_SOURCE ? shipped(path) : shipped(`js/${path.replace(/\.ts$/, ".js")}`);
 }
 
-/** The package that holds the libraries for a platform, in Node's words: `linux`, `x64`. */
+/** Returns the name of the package with a platform's libraries. Platforms have Node's names: `linux`, `x64`. */
 export function platformPackage(os: string, cpu: string): string {
   return `@${NAME}/${os}-${cpu}`;
 }
@@ -40,7 +46,9 @@ export function wasmModule(): URL {
     : new URL("./compy.wasm", import.meta.url);
 }
 
-/** The text with commands as an installed or linked compy calls them: `deno task serve` becomes `compy serve`. */
+/**
+ * Returns the text with commands as an installed or linked compy calls them: `deno task serve` becomes `compy serve`.
+ */
 export function installedWords(text: string): string {
   return text
     .replace(/\bdeno task (?:-q )?(?!build\b|link\b|[\w-]+:)/g, `${NAME} `)

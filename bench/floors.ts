@@ -14,11 +14,11 @@ import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan
 /** A step in which all sequences have the same number of rows and of cached tokens. */
 export interface EvenStep {
   readonly sequences: number;
-  /** Rows of each sequence. */
+  /** Number of rows of each sequence in the step. */
   readonly rows: number;
-  /** Tokens of each sequence that are in the cache before the step. */
+  /** Number of each sequence's tokens in the cache before the step. */
   readonly cached: number;
-  /** Rows that want logits, over all sequences. */
+  /** Number of rows with logits requests, over all sequences. */
   readonly logitRows: number;
 }
 
@@ -41,8 +41,8 @@ function workOf(step: EvenStep): StepWork {
 }
 
 /**
- * Whether 16-bit integers, the type of keys and values, multiply faster than floats. With VNNI they are half as fast as
- * 8-bit integers.
+ * Returns whether 16-bit integers, the type of keys and values, multiply faster than floats. With VNNI they are half as
+ * fast as 8-bit integers.
  */
 function hasFastPairs({ int8Gops, f32Gflops }: MachineLimits): boolean {
   return int8Gops / 2 > f32Gflops;

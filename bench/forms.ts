@@ -16,13 +16,13 @@ export interface FormsOptions extends LoadOptions {
 export interface FormsRow {
   readonly form: string;
   readonly sequences: number;
-  /** Share of the answers' tokens that were forced, so not sampled. */
+  /** Share of the answers' tokens that a constraint forced, without sampling. */
   readonly forced: number;
   /** Median tokens per second over all sequences; with `sampledOnly`, `formed` counts only sampled tokens. */
   readonly free: number;
   readonly formed: number;
   readonly sampledOnly: boolean;
-  /** `formed` over `free`: the median of the rounds, and their range. */
+  /** Ratio of `formed` to `free`: the median of the rounds, and their range. */
   readonly ratio: number;
   readonly lowest: number;
   readonly highest: number;
@@ -134,7 +134,7 @@ async function compare(
   for (let i = 0; i < ROUNDS; i++) {
     onRound(`round ${i + 1} of ${ROUNDS}`);
     const measure = async (kind?: Constraint) => await answer(engine, sequences, decode, 2 * i, kind);
-    // Alternate the order of the two measurements, too.
+    // The order of the two measurements alternates, too.
     const first = await measure(i % 2 === 0 ? undefined : constraint);
     const second = await measure(i % 2 === 0 ? constraint : undefined);
     const [free, formed] = i % 2 === 0 ? [first, second] : [second, first];

@@ -6,9 +6,9 @@ import type { Plan } from "../engine/plan/plan.ts";
 
 interface Memory {
   readonly backend?: BackendName;
-  /** Bytes of all weights. */
+  /** Bytes of all weights of the model. */
   readonly weights: number;
-  /** Memory to use at most, in bytes; by default the free memory, if known. */
+  /** Maximum bytes of memory to use; by default the free memory, if known. */
   readonly freeBytes?: number;
 }
 

@@ -29,11 +29,11 @@ import { blocksOf, Steps } from "./steps.ts";
 
 export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly model: string;
-  /** By default one per physical core. */
+  /** Number of threads; by default one per physical core. */
   readonly threads?: number;
-  /** By default the best instruction set that the CPU has. */
+  /** Instruction set; by default the best one of the CPU. */
   readonly isa?: string;
-  /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
+  /** Backend, by default the CPU; and the arithmetic of a GPU's matrix products. */
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
   /** Type of the KV cache; by default f16. */
@@ -42,7 +42,9 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly activations?: ActivationPrecision;
   /** Called for a problem that does not stop the benchmark. */
   readonly warn?: (message: string) => void;
-  /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
+  /**
+   * Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or as far as the model's context allows.
+   */
   readonly prefill?: number;
   readonly decode?: number;
   /** Numbers of sequences to decode concurrently; each number is measured in turn. */
@@ -53,7 +55,7 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly together?: boolean;
   /** Whether to compare each op's time with its lower bound. */
   readonly profile?: boolean;
-  /** Memory to use at most, in bytes; by default the free memory, if known. Does not apply to a GPU's memory. */
+  /** Maximum bytes of memory to use; by default the free memory, if known. Does not apply to a GPU's memory. */
   readonly freeBytes?: number;
   /** Called with a description of each phase of the measurement. */
   readonly onPhase?: (phase: string) => void;
@@ -64,7 +66,7 @@ export interface BenchRow {
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
-  /** Median over the samples, for all sequences together. */
+  /** Median tokens per second over the samples, for all sequences together. */
   readonly tokensPerSecond: number;
   /** Lower bound of the time by the machine's limits (engine/plan/cost.ts), divided by the measured time. */
   readonly shareOfLimit: number;
@@ -78,7 +80,7 @@ export interface BenchRow {
 export interface BenchReport {
   readonly model: string;
   readonly architecture: string;
-  /** "cpu" or "webgpu"; `choice` says why, if it was chosen automatically. */
+  /** Name of the backend, "cpu" or "webgpu". `choice`: the reason, if it was chosen automatically. */
   readonly backend: string;
   readonly choice: string;
   readonly isa: string;
@@ -88,7 +90,7 @@ export interface BenchReport {
   readonly weights: { readonly bytes: number; readonly token: number };
   readonly limits: MachineLimits;
   readonly rows: readonly BenchRow[];
-  /** By kind of op, largest gap first; empty unless requested. */
+  /** Times by kind of op, largest gap first; empty unless requested. */
   readonly profile: readonly ProfileRow[];
   /** The process's resident memory after all measurements, in units of 10^6 bytes. */
   readonly rssMb: number;
@@ -102,7 +104,7 @@ const DECODE_SAMPLES = 5;
 const LONG_SAMPLES = 3;
 /** Prompts that are prefilled together: their number, and the tokens of each. */
 const TOGETHER = { sequences: 16, tokens: 128 };
-/** Names the settings of the measured memory in messages. */
+/** Names of the settings of the measured memory, for messages. */
 const SETTINGS = {
   all: "--pp, --tg, --npl and --context",
   less: "fewer sequences (--npl) or tokens (--pp, --tg, --context)",
@@ -110,7 +112,7 @@ const SETTINGS = {
 
 /**
  * Measures how fast a model is computed, without HTTP, scheduling or sampling, and the share of the machine's limits
- * that it reaches. The limits are measured before and after. The better ones count, because the machine has reached
+ * that it reaches. The limits are measured before and after. The higher ones count, because the machine has reached
  * them. Throws as loading a model does, and if prompt and answer do not fit into the context.
  */
 export async function benchModel(options: BenchOptions): Promise<BenchReport> {
@@ -190,7 +192,7 @@ function sizeOf(plan: Plan, shape: Shape, longest: number, options: BenchOptions
 interface Shape {
   readonly prefill: number;
   readonly decode: number;
-  /** KV blocks of a sequence. */
+  /** Number of KV blocks of a sequence. */
   readonly blocks: number;
 }
 
@@ -211,7 +213,9 @@ function shapeOf(plan: Plan, options: BenchOptions): Shape {
   return { prefill, decode, blocks: blocksOf(prefill + decode) };
 }
 
-/** An encoder's texts are as long as prompts would be, and nothing is decoded. */
+/**
+ * Returns the measurement's shape for an encoder: its texts are as long as prompts would be, and nothing is decoded.
+ */
 function encoderShape({ contextLength }: Plan, options: BenchOptions): Shape {
   const prefill = options.prefill ?? Math.min(DEFAULT_PREFILL, contextLength);
   if (prefill > contextLength) {

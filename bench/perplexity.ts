@@ -31,11 +31,11 @@ type ModelOptions =
 
 export interface PerplexityOptions extends ModelOptions {
   readonly text: string;
-  /** Tokens of a chunk. */
+  /** Number of tokens in a chunk. */
   readonly chunkTokens: number;
-  /** Maximum number of chunks; by default all of the text. */
+  /** Maximum number of chunks; by default the whole text. */
   readonly chunks?: number;
-  /** A file with the same tokenizer, whose distributions are the reference. Its KV cache is of the default type. */
+  /** Path of a reference model with the same tokenizer. Its KV cache has the default type. */
   readonly against?: string;
   /** Ends the measurement early. The report then covers the complete chunks. */
   readonly signal?: AbortSignal;
@@ -46,29 +46,29 @@ export interface PerplexityOptions extends ModelOptions {
 export interface PerplexityReport {
   readonly model: string;
   readonly backend: AnyBackend["info"];
-  /** As in BenchReport. */
+  /** Reason for the backend, as in BenchReport. */
   readonly choice: string;
   readonly kvType: KvType;
   readonly chunkTokens: number;
-  /** Chunks that were scored, and chunks to score. The two numbers differ if `signal` ended the run. */
+  /** Number of scored chunks, and of chunks to score; they differ if `signal` ended the run. */
   readonly chunks: number;
   readonly wanted: number;
-  /** Scored tokens. With none, the estimates are NaN. */
+  /** Number of scored tokens. Without any, the estimates are NaN. */
   readonly tokens: number;
   readonly nll: Estimate;
   readonly perplexity: Estimate;
   readonly against?: Divergence & { readonly model: string };
 }
 
-/** Logits of one step, which bounds its memory: 32 MB of floats. A step has at least one row with logits. */
+/** Maximum logits of one step, to bound its memory: 32 MB of floats. A step has at least one row with logits. */
 const STEP_LOGITS = 2 ** 23;
 const MAX_LOGIT_ROWS = 256;
 
-/** Names the settings of the measured memory in messages. */
+/** Names of the settings of the measured memory, for messages. */
 const SETTINGS = { all: "--ctx", less: "fewer tokens (--ctx)" };
 
 /**
- * Measures how well a model predicts a text, as llama.cpp's perplexity tool does: each chunk is a sequence of its own,
+ * Measures how well a model predicts a text, as llama.cpp's perplexity tool does: each chunk is a separate sequence,
  * and the second half of its tokens is scored. Throws as loading a model does, and for a text shorter than a chunk.
  */
 export async function measurePerplexity(options: PerplexityOptions): Promise<PerplexityReport> {
@@ -210,7 +210,10 @@ class Scorer {
     return new Scorer(name, backend, choice, plan, described.tokenizer, size.maxLogitRows, blocks);
   }
 
-  /** Returns the steps of a chunk's tokens but the last, which predicts nothing. From `first` on, rows have logits. */
+  /**
+   * Returns the steps for a chunk's tokens except the last one, which predicts nothing. From `first` on, rows have
+   * logits.
+   */
   partsOf(length: number, first: number): { from: number; to: number }[] {
     const parts = [];
     for (let from = 0; from < length - 1;) {

@@ -4,12 +4,12 @@ import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 import { opFloor, opLabel } from "./floors.ts";
 import type { Sample } from "./samples.ts";
 
-/** Ops of one kind, all layers together. */
+/** Times of the ops of one kind, over all layers. */
 export interface ProfileRow {
   readonly work: Sample["work"];
   readonly sequences: number;
   readonly op: string;
-  /** Ops per step. On the CPU, a barrier follows each. */
+  /** Number of such ops per step. On the CPU, a barrier follows each. */
   readonly count: number;
   /**
    * Mean milliseconds per step. `floorMs` is the machine's lower bound; 0 for ops without counted bytes and
@@ -36,7 +36,7 @@ export async function profile(
   sample: Sample,
   run: () => Promise<unknown>,
 ): Promise<Profile> {
-  await backend.profile(plan); // sets the backend's clocks to zero
+  await backend.profile(plan); // resets the backend's clocks
   const start = performance.now();
   await run();
   const wallMs = performance.now() - start;

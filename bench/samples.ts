@@ -7,7 +7,7 @@ export interface Sample {
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
-  /** Tokens of all sequences together. */
+  /** Number of tokens of all sequences together. */
   readonly tokens: number;
   readonly seconds: number[];
   readonly steps: readonly EvenStep[];

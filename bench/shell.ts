@@ -2,10 +2,10 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
 
-/** The repository. */
+/** Path of the repository. */
 export const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
-/** A wrong call of a command; its exit code is 2. */
+/** Thrown for wrong usage of a command; its exit code is 2. */
 export class UsageError extends Error {}
 
 export function print(text: string): void {
@@ -61,7 +61,7 @@ export async function run(program: string, args: readonly string[], cwd = ROOT):
   return (await runBoth(program, args, cwd)).stdout;
 }
 
-// On Windows a program cannot listen for SIGTERM.
+// On Windows, a program cannot listen for SIGTERM.
 const SIGNALS = ([["SIGINT", 130], ["SIGTERM", 143]] as const).slice(0, Deno.build.os === "windows" ? 1 : 2);
 const children = new Set<Deno.ChildProcess>();
 
@@ -90,7 +90,7 @@ function endAll(code: number): never {
   Deno.exit(code);
 }
 
-/** The program that measures kernels; built by the tasks that need it. */
+/** Path of the program that measures kernels, built by the tasks that need it. */
 export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 
 /** The options of a command. All except --json and `switches` have a value. */
@@ -99,7 +99,7 @@ export class Options {
   readonly #values: Record<string, readonly string[] | undefined>;
   readonly #switches: Record<string, unknown>;
 
-  /** Throws UsageError for an unknown option. */
+  /** Parses a command's options. Throws UsageError for an unknown one. */
   constructor(args: readonly string[], names: readonly string[], switches: readonly string[] = []) {
     const parsed = parseArgs([...args], {
       string: [...names],

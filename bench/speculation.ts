@@ -21,13 +21,13 @@ const WRONG = TEXT.replace("engineer", "enginer").replace("winter", "wintr").rep
   "lighthouse",
   "lighthose",
 );
-/** Each round's answers are timed in this many pieces; with a small model, each takes a few milliseconds. */
+/** Number of pieces into which each round's answers are timed; with a small model, each takes a few milliseconds. */
 const PIECES = 12;
 const STORIES = ["a fox and a lamp", "the sea", "a robot that dreams", "a day in the mountains"];
 
 export interface Task {
   readonly name: string;
-  /** Required speedup with one sequence, and with 16. */
+  /** Required speedups with one sequence, and with 16. */
   readonly least: readonly [number, number];
   request(engine: Engine, i: number): Partial<GenerateRequest>;
 }
@@ -95,18 +95,16 @@ function randomPrompt({ model }: Engine, i: number): number[] {
 export interface Timed {
   readonly task: string;
   readonly sequences: number;
-  /** Tokens per second with drafts, divided by those without: median, lowest and highest of all rounds. */
+  /** Ratio of tokens per second with and without drafts: median, lowest and highest of all rounds. */
   readonly ratio: readonly [median: number, lowest: number, highest: number];
   /** The 95 % confidence interval of the median ratio. */
   readonly likely: readonly [from: number, to: number];
   /**
-   * The same ratio from the pieces' times at the lower quartile over the rounds. Every round has the same pieces, and
-   * other programs delay only a few pieces of a round.
+   * Ratio of tokens per second from the pieces' lower quartile times over the rounds. Other programs delay only a few
+   * pieces of a round.
    */
   readonly undisturbed: number;
-  /**
-   * Tokens per CPU time with drafts, divided by those without, over all rounds. Other programs do not affect CPU time.
-   */
+  /** Ratio of tokens per CPU time with and without drafts, over all rounds. Other programs do not affect CPU time. */
   readonly cpu: number;
   readonly rounds: number;
   /** Accepted share of all drafted tokens; `drafted` is the drafted tokens per generated token. */

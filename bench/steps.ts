@@ -9,7 +9,7 @@ import {
 import { MAX_ROWS } from "../engine/load/size.ts";
 import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 
-/** Returns the number of KV blocks for this many tokens. */
+/** Returns the number of KV blocks for `tokens` tokens. */
 export function blocksOf(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }

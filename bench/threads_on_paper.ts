@@ -48,12 +48,12 @@ export const KERNELS = {
 export interface PaperRow {
   readonly work: string;
   readonly threads: number;
-  /** Parallel efficiency: speedup over one thread, divided by the thread count. */
+  /** Parallel efficiency: speedup over one thread, divided by the number of threads. */
   readonly linear: number;
   /** Shares of the step's time: barriers, and work that every thread repeats. */
   readonly barriers: number;
   readonly repeated: number;
-  /** Work of the busiest thread divided by the mean, over all ops with products. */
+  /** Imbalance: work of the busiest thread divided by the mean, over all ops with products. */
   readonly imbalance: number;
   /** The ops with the largest loss: their time beyond an even split, as a share of the step. */
   readonly worst: readonly { readonly op: string; readonly lost: number }[];
@@ -111,7 +111,9 @@ function spread(plan: Plan, step: EvenStep, threads: number): Omit<PaperRow, "wo
   };
 }
 
-/** As program/own_rows.rs: whether each thread computes this one-row op for itself, so that no barrier follows it. */
+/**
+ * Returns whether each thread computes this one-row op for itself, without a barrier after it (program/own_rows.rs).
+ */
 function isRepeated({ ops, buffers }: Plan, i: number, step: EvenStep): boolean {
   const [op, next] = [ops[i], ops.at(i + 1)];
   if (op.op !== "rms_norm" && op.op !== "quantize") return false;
@@ -121,7 +123,7 @@ function isRepeated({ ops, buffers }: Plan, i: number, step: EvenStep): boolean 
   return rows === 1 && formsOf(next.x).every((form) => made.includes(form));
 }
 
-/** As `cuts` of kernels/tiles.rs. */
+/** Returns the number of parts that rows are cut into, as `cuts` of kernels/tiles.rs. */
 function cutsOf(m: number, runs: number, threads: number): number {
   const wanted = Math.ceil(KERNELS.runs * threads / Math.max(1, runs));
   return Math.max(1, Math.min(wanted, Math.floor(m / KERNELS.cutRows)));
@@ -134,7 +136,7 @@ export function busiest(runs: readonly number[], threads: number): number {
   return Math.max(...free);
 }
 
-/** As `Items::tapering`: returns the lengths of the runs into which `total` items are cut. */
+/** Returns the lengths of the runs into which `total` items are cut, as `Items::tapering`. */
 export function tapering(total: number, [unit, most]: readonly [number, number], threads: number): number[] {
   const runs: number[] = [];
   for (let left = total; left > 0; left -= runs.at(-1)!) {
@@ -144,7 +146,7 @@ export function tapering(total: number, [unit, most]: readonly [number, number],
   return runs;
 }
 
-/** As `Work::items`: returns the times of runs of items that take `each` nanoseconds. */
+/** Returns the times of runs of items that take `each` nanoseconds, as `Work::items`. */
 function items(total: number, threads: number, each: number): number[] {
   const grain = Math.max(1, Math.floor(total / (threads * KERNELS.itemsPerThread)));
   return Array.from(
@@ -181,7 +183,7 @@ function rowTime({ info: { type }, columns }: PlanTensor, m: number, planes = 1)
   return Math.max(byteLengthOf(type, columns) / CORE.bytes, operations);
 }
 
-/** As `tile_panels` of kernels/tiles.rs. */
+/** Returns the number of panels in a tile, as `tile_panels` of kernels/tiles.rs. */
 function tilePanels({ info: { type } }: PlanTensor, m: number): number {
   if (!FORMATS[type].float) return m < KERNELS.wideTokens ? 1 : KERNELS.panels;
   if (m < KERNELS.floatTileTokens) return 1;
@@ -198,8 +200,8 @@ function prepare(tensors: readonly PlanTensor[], m: number): number {
 }
 
 /**
- * As ops/matmul.rs: tiles of panels of all matrices, in runs that get shorter. If there are few tiles, the rows are cut
- * into parts too.
+ * Returns the work of a matrix product, as in ops/matmul.rs: tiles of panels of all matrices, in runs that get shorter.
+ * If there are few tiles, the rows are cut into parts too.
  */
 function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, threads: number): OpWork {
   if (m === 0) return { runs: [], each: 0 };
@@ -224,7 +226,10 @@ function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, th
   return { runs, each: prepare(parts.map(([tensor]) => tensor), m) };
 }
 
-/** As ops/glu.rs: output columns in whole blocks and tiles, in runs that get shorter. */
+/**
+ * Returns the work of a gated unit, as in ops/glu.rs: output columns in whole blocks and tiles, in runs that get
+ * shorter.
+ */
 function unit(tensors: readonly PlanTensor[], width: number, m: number, threads: number): OpWork {
   if (m === 0) return { runs: [], each: 0 };
   const { lanes, block, gluColumns } = KERNELS;
@@ -237,8 +242,8 @@ function unit(tensors: readonly PlanTensor[], width: number, m: number, threads:
 }
 
 /**
- * As ops/attention: an item is a tile of rows with one KV head, or with some of its query heads. Items with the longest
- * context come first. Sequences share no prefix.
+ * Returns the work of attention, as in ops/attention: an item is a tile of rows with one KV head, or with some of its
+ * query heads. Items with the longest context come first. Sequences share no prefix.
  */
 function attention(
   plan: Plan,
@@ -266,7 +271,7 @@ function attention(
   return { runs: threads === 1 ? runs : runs.sort((a, b) => b - a), each: 0 };
 }
 
-/** Returns how many numbers an op reads and writes per row. */
+/** Returns the number of values that an op reads and writes per row. */
 function numbersOf(plan: Plan, op: PlanOp): number {
   return sum(buffersOf(op).map(({ buffer }) => plan.buffers[buffer].columns)) *
     (kindOf(op).context ? KERNELS.block : 1);

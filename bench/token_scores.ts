@@ -5,17 +5,17 @@
 
 /** A model's score for one token of a text. */
 export interface TokenScore {
-  /** Negative log-likelihood. */
+  /** Negative log-likelihood of the token. */
   readonly nll: number;
   readonly reference?: ReferenceScore;
 }
 
-/** The same token by a reference model, and how far the two distributions are apart. */
+/** The token's score by a reference model, and the distance of the two distributions. */
 export interface ReferenceScore {
   readonly nll: number;
   /** KL divergence of the model's distribution from the reference's, in nats. */
   readonly divergence: number;
-  /** Whether both have the same most probable token. */
+  /** Whether both models have the same most probable token. */
   readonly sameTop: boolean;
 }
 

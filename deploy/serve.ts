@@ -4,12 +4,12 @@
  *   deno serve --host 127.0.0.1 --port 8080 --allow-read --allow-env --allow-sys=systemMemoryInfo \
  *     --allow-ffi=rust-kernels/target/release,rust-grammar/target/release deploy/serve.ts
  *
- * COMPY_MODEL names the GGUF file (default: the demo model), COMPY_API_KEY the clients' key, COMPY_DATA a folder for files
- * and batches (which needs --allow-write). One process holds the model, so this is not for `--parallel`.
+ * COMPY_MODEL names the GGUF file (default: the demo model), COMPY_API_KEY the clients' key, COMPY_DATA a folder for
+ * files and batches (which needs --allow-write). One process holds the model, so this is not for `--parallel`.
  */
 import { createServer, loadModel } from "compy";
 
-/** Milliseconds for the end of the last answer to reach its client. */
+/** Milliseconds for which the last answer may still be sent to its client. */
 const GOODBYE_MS = 100;
 
 const tell = (what: unknown) => {

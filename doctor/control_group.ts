@@ -1,7 +1,7 @@
 /** Limits of Linux control groups for this process, versions 1 and 2. */
 
 export interface CpuLimit {
-  /** CPU time in cores; may be a fraction. */
+  /** Limit of CPU time in cores; may be a fraction. */
   readonly cores: number;
   /** Path of the file that states the limit. */
   readonly where: string;
@@ -11,7 +11,7 @@ type ReadText = (path: string) => Promise<string | undefined>;
 
 const ROOT = "/sys/fs/cgroup";
 
-/** Returns the lowest CPU limit of this process's group and its parents; undefined where there is none. */
+/** Returns the lowest CPU limit of this process's group and its parents; undefined if there is none. */
 export async function cpuLimit(readText: ReadText): Promise<CpuLimit | undefined> {
   const groups = await readText("/proc/self/cgroup");
   if (groups === undefined) return undefined;
@@ -31,7 +31,7 @@ export async function cpuLimit(readText: ReadText): Promise<CpuLimit | undefined
   return limits.sort((a, b) => a.cores - b.cores)[0];
 }
 
-/** Returns `/a/b`, `/a` and "" for `/a/b`. */
+/** Returns a path with its ancestors: `/a/b`, `/a` and "" for `/a/b`. */
 function ancestors(path: string): string[] {
   const names = path.split("/").filter((name) => name !== "");
   return Array.from(
@@ -40,7 +40,7 @@ function ancestors(path: string): string[] {
   );
 }
 
-/** Reads cpu.max: `50000 100000` is half a core, `max 100000` is unlimited. */
+/** Returns the CPU limit in cpu.max: `50000 100000` is half a core, `max 100000` is unlimited. */
 async function ofVersion2(readText: ReadText, folder: string): Promise<CpuLimit | undefined> {
   const where = `${folder}/cpu.max`;
   const [quota, period] = (await readText(where))?.trim().split(" ").map(Number) ?? [];

@@ -21,7 +21,7 @@ export type { Finding, Status, Wanted } from "./types.ts";
 
 type Check = (world: World, wanted: Wanted) => Finding | Promise<Finding>;
 
-/** Ordered so that earlier problems explain later ones. */
+/** All checks, ordered so that earlier problems explain later ones. */
 const CHECKS: Readonly<Record<string, Check>> = {
   deno: checkDeno,
   permissions: checkPermissions,
@@ -45,7 +45,7 @@ export interface Diagnosis extends Finding {
   readonly check: string;
 }
 
-/** Missing libraries have their own check, which gives the advice. */
+/** Returns the finding for a check that failed. Missing libraries have their own check, which gives the advice. */
 function failure(error: unknown): Pick<Finding, "found" | "advice"> {
   if (!(error instanceof LibraryNotFound)) return { found: reasonOf(error) };
   return { found: `not known without the ${error.library.what}`, advice: "see there" };

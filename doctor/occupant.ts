@@ -2,12 +2,12 @@ import type { Occupant, Wanted } from "./types.ts";
 
 type Address = Pick<Wanted, "host" | "port" | "unix">;
 
-/** Time for a server to identify itself. */
+/** Milliseconds in which a server must identify itself. */
 const PATIENCE_MS = 1000;
-/** The header in every compy answer is within these bytes. */
+/** Number of first bytes of an answer that contain compy's header. */
 const HEAD_BYTES = 4096;
 
-/** Returns what answers at an address. Throws where no program can listen there. */
+/** Returns the program that answers at an address. Throws if no program can listen there. */
 export async function occupantOf(address: Address): Promise<Occupant> {
   try {
     await tryListening(address);
@@ -68,7 +68,7 @@ async function headOf(connection: Deno.Conn): Promise<string> {
   return head;
 }
 
-/** Returns the address of a server that listens on all interfaces. */
+/** Returns an address for reaching a server that listens on all interfaces. */
 function reachable(host: string): string {
   return host === "0.0.0.0" ? "127.0.0.1" : host === "::" || host === "[::]" ? "::1" : host;
 }

@@ -9,7 +9,7 @@ export const WANTED: Wanted = {
   data: "/data",
 };
 
-/** Returns /proc/cpuinfo with one processor per given core; undefined names no core. */
+/** Returns /proc/cpuinfo with one processor per given core; undefined stands for a processor without a core's name. */
 export function cpuinfo(...cores: (number | undefined)[]): string {
   return cores.map((core, i) =>
     [

@@ -59,7 +59,7 @@ async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
   const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType, spareBytes: 0 };
   const measured = await measureModel(options);
   const { weights, activations, states, kv } = measured.memory;
-  const isEncoder = kv + states === 0; // keeps nothing between steps
+  const isEncoder = kv + states === 0; // an encoder keeps nothing between steps
   return {
     name: modelName(model),
     bytes: weights + activations + states + kv,
@@ -72,7 +72,7 @@ async function tryWriting(folder: string): Promise<void> {
   await Deno.remove(await Deno.makeTempFile({ dir: folder, prefix: "writable-" }));
 }
 
-/** Whether a server holds the lock on its data folder. Tries the lock and releases it. */
+/** Returns whether a server holds the lock on its data folder: tries the lock and releases it. */
 async function isLocked(folder: string): Promise<boolean> {
   try {
     using file = await Deno.open(join(folder, "lock"), { read: true, write: true });
@@ -83,7 +83,7 @@ async function isLocked(folder: string): Promise<boolean> {
   }
 }
 
-/** Returns the free bytes of the file system where the folder is, or will be. */
+/** Returns the free bytes of the file system on which the folder is, or will be. */
 async function freeSpace(folder: string): Promise<number | undefined> {
   if (!permitted({ name: "sys", kind: "statfs" })) return undefined;
   try {

@@ -11,9 +11,9 @@ export type Status = "ok" | "slow" | "wrong";
 /** The result of one check. */
 export interface Finding {
   readonly status: Status;
-  /** The state found, in one or two sentences. */
+  /** The state that the check found, in one or two sentences. */
   readonly found: string;
-  /** What to do about it; absent if nothing. */
+  /** Advice for a problem; undefined if there is none. */
   readonly advice?: string;
   /** The found state as figures for programs: bytes, seconds and counts. */
   readonly figures?: Readonly<Record<string, number | string | boolean | readonly string[]>>;
@@ -21,34 +21,34 @@ export interface Finding {
 
 /** The wanted server settings. */
 export interface Wanted {
-  /** Paths of models. */
+  /** Paths of the models to serve. */
   readonly models: readonly string[];
   /** A folder of models that requests load. */
   readonly folder?: string;
   readonly host: string;
   readonly port: number;
-  /** Path of a socket, instead of host and port. */
+  /** Path of a Unix socket, instead of host and port. */
   readonly unix?: string;
   /** Whether requests need a key. */
   readonly hasKeys: boolean;
   /** The folder of files and batches; undefined if none. */
   readonly data?: string;
-  /** By default the native kernels, or WebAssembly if they are missing. */
+  /** Backend to check; by default the native kernels, or WebAssembly if they are missing. */
   readonly backend?: BackendName;
   readonly threads?: number;
   readonly contextLength?: number;
-  /** By default a number that shrinks to fit free memory. */
+  /** Number of requests that run together; by default a number that shrinks to fit free memory. */
   readonly parallel?: number;
   readonly kvBytes?: number;
   readonly kvType?: KvType;
-  /** Words the settings in advice; by default options of the library. */
+  /** Words for settings in advice; by default library options. */
   readonly words?: Words;
 }
 
 /** An opened native library. */
 export interface OpenLibrary {
   readonly path: string;
-  /** Version of its ABI. */
+  /** Version of the library's ABI. */
   readonly version: number;
 }
 
@@ -57,9 +57,9 @@ export interface Memory {
   readonly total: number;
   /** Memory that programs can still get, file cache included. */
   readonly available: number;
-  /** Limit of this process's control group; Infinity if none. */
+  /** Memory limit of this process's control group; Infinity if none. */
   readonly limit: number;
-  /** Bytes swapped out. */
+  /** Number of bytes of this process that are swapped out. */
   readonly swapped: number;
 }
 
@@ -81,9 +81,9 @@ export interface World {
   readonly denoVersion: string;
   /** Threads that can run at once, limited by affinity and by whole cores of a control group's quota. */
   readonly threads: number;
-  /** Returns a small text file of the system; undefined where it is missing or unreadable. */
+  /** Returns a small text file of the system; undefined if it is missing or unreadable. */
   readText(path: string): Promise<string | undefined>;
-  /** Returns the mean number of runnable programs in the last minute; undefined where unknown. */
+  /** Returns the mean number of runnable programs in the last minute; undefined if unknown. */
   load(): number | undefined;
   memory(): Memory | undefined;
   permitted(permission: Deno.PermissionDescriptor): boolean;
@@ -94,7 +94,7 @@ export interface World {
   instructionSets(backend?: BackendName): Promise<readonly string[]>;
   /** Measures the machine's limits. Takes about a second and 512 MB. */
   measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits>;
-  /** Returns undefined where there is no adapter. Throws GpuError for one that cannot be opened. */
+  /** Returns a report on the GPU; undefined if there is no adapter. Throws GpuError for one that cannot be opened. */
   examineGpu(): Promise<GpuReport | undefined>;
   /**
    * Returns a model's memory needs. Throws for a broken or unsupported file, and MemoryError if it does not
@@ -103,12 +103,12 @@ export interface World {
   measureModel(path: string, wanted: Wanted): Promise<ModelNeeds>;
   /** Returns the paths of the models in a folder. */
   modelsIn(folder: string): readonly string[];
-  /** Returns what answers at the address. Throws where no program can listen there. */
+  /** Returns the program that answers at the address. Throws if no program can listen there. */
   occupantOf(address: Pick<Wanted, "host" | "port" | "unix">): Promise<Occupant>;
-  /** Creates the folder if needed and writes a file into it. Throws where that fails. */
+  /** Creates the folder if needed and writes a file into it. Throws if that fails. */
   tryWriting(folder: string): Promise<void>;
-  /** Whether a server holds the folder's lock. */
+  /** Returns whether a server holds the folder's lock. */
   isLocked(folder: string): Promise<boolean>;
-  /** Returns the free bytes there; undefined where unknown. */
+  /** Returns the free bytes on the folder's disk; undefined if unknown. */
   freeSpace(folder: string): Promise<number | undefined>;
 }

@@ -84,9 +84,9 @@ const TOPICS = [
 /** The batch file that both programs answer. */
 interface Input {
   readonly path: string;
-  /** Number of tokens that all prompts have in common. */
+  /** Number of tokens that all prompts share. */
   readonly common: number;
-  /** Tokens of a line's prompt and answer together. */
+  /** Maximum tokens of a line's prompt and answer together. */
   readonly context: number;
 }
 
@@ -116,14 +116,14 @@ async function writeInput({ lines, shared, answer, model }: Asked, folder: strin
   );
   const path = join(folder, "in.jsonl");
   const id = basename(model).replace(/\.gguf$/, "");
-  // With `ignore_eos`, all answers have the same length, even from a model that would end some earlier.
+  // With `ignore_eos`, all answers have the same length, even from a model that would end some of them earlier.
   const texts = prompts.map((prompt, n) => {
     const body = { model: id, prompt, max_tokens: answer, temperature: 0, ignore_eos: true };
     return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body });
   });
   await Deno.writeTextFile(path, texts.join("\n"));
   const longest = prompts.reduce((a, b) => b.length >= a.length ? b : a);
-  // Another prompt of the same length may have some more tokens.
+  // Another prompt of the same text length may have a few more tokens.
   return { path, common: await count(beginning), context: await count(longest) + answer + 16 };
 }
 
@@ -165,7 +165,7 @@ async function runPeer(options: Asked, input: Input, peerFolder: string): Promis
   const { path, context } = input;
   const settings = JSON.stringify({ model, input: path, parallel, threads, context });
   const lines = (await run("node", [script, settings], peerFolder)).trim().split("\n");
-  const report = JSON.parse(lines.at(-1)!); // llama.cpp may print before it
+  const report = JSON.parse(lines.at(-1)!); // llama.cpp may print lines before it
   return { seconds: report.seconds, promptTokens: report.prompt_tokens, outputTokens: report.output_tokens };
 }
 

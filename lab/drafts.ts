@@ -157,7 +157,7 @@ async function answers(model: string, maxTokens: number): Promise<void> {
   const rows = [["temperature", "drafts", "tokens/s", "tokens", "steps", "right", "wrong"]];
   for (const temperature of [0, 0.8]) {
     for (const [i, engine] of engines.entries()) {
-      await answer(engine, PROMPTS[0], temperature, maxTokens, "warm"); // the cost model learns
+      await answer(engine, PROMPTS[0], temperature, maxTokens, "warm"); // trains the cost model
       const [before, start] = [engine.stats(), performance.now()];
       for (const prompt of PROMPTS) await answer(engine, prompt, temperature, maxTokens, "timed");
       const seconds = (performance.now() - start) / 1000;

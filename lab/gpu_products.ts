@@ -12,8 +12,8 @@ import { median } from "../bench/samples.ts";
 
 const ROUNDS = 5;
 /**
- * Length of a round in milliseconds. A round can be short with the GPU's timestamps. Without them, this thread
- * notices the end only every 10 ms.
+ * Milliseconds of a round: short with the GPU's timestamps, because otherwise this thread notices the end only every 10
+ * ms.
  */
 const STAMPED_MS = 50;
 const WAITED_MS = 200;
@@ -21,21 +21,21 @@ const WAITED_MS = 200;
 export interface MatrixSize {
   readonly rows: number;
   readonly columns: number;
-  /** Bytes of all copies together. */
+  /** Bytes of all copies of the matrix together. */
   readonly bytes: number;
 }
 
 export interface Speed {
   /** 10^9 bytes of the matrix per second in the median round. */
   readonly gbps: number;
-  /** Slowest over fastest round. */
+  /** Time of the slowest round over that of the fastest. */
   readonly spread: number;
 }
 
 /** Copies of a matrix of random codes, and the other bindings of a product. */
 export interface Matrices {
   readonly size: MatrixSize;
-  /** Bytes of one copy. */
+  /** Bytes of one copy of the matrix. */
   readonly weight: number;
   readonly shared: readonly GPUBuffer[];
   readonly copies: readonly (readonly GPUBuffer[])[];
@@ -53,7 +53,7 @@ export class GpuProducts {
     };
   }
 
-  /** Throws GpuError where there is no adapter. */
+  /** Opens the GPU. Throws GpuError if there is no adapter. */
   static async open(): Promise<GpuProducts> {
     return new GpuProducts(await openGpu());
   }

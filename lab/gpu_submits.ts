@@ -10,7 +10,7 @@ import { MAX_ROWS } from "../engine/load/size.ts";
 import { command, Options, print, UsageError } from "../bench/shell.ts";
 import { blocksOf, Steps } from "../bench/steps.ts";
 
-/** Milliseconds that no submit may exceed. */
+/** Maximum milliseconds of a submit. */
 const MOST_MS = 100;
 /** Number of longest submits whose contents are listed. */
 const LONGEST = 5;
@@ -38,7 +38,7 @@ interface TimedStep {
 }
 
 interface TimedSubmit extends SubmitTime {
-  /** Kernels that ran for the first time: some drivers compile them then. */
+  /** Kernels that ran for the first time in the submit: some drivers compile them then. */
   readonly first: readonly string[];
 }
 
@@ -75,7 +75,7 @@ async function timePrompt(
       return { ...time, first };
     });
     steps.push({ rows, cached, submits });
-    // The steps in between are skipped: the contents of the cache do not change a step's time.
+    // The steps in between are skipped, because the contents of the cache do not change a step's time.
     const next = Math.ceil(steps.length * tokens / wanted / rows) * rows;
     cached = last ? tokens : Math.max(cached + rows, Math.min(next, tokens - rows));
   }
@@ -97,7 +97,7 @@ function asText(adapter: string, steps: readonly TimedStep[], seconds: number): 
   ].join("\n");
 }
 
-/** Returns what a long submit consists of. Neighbouring pieces of one kernel are counted. */
+/** Returns the contents of a long submit in words. Neighbouring pieces of one kernel are counted. */
 function contents({ ms, expected, kernels }: TimedSubmit): string {
   const runs: [string, number][] = [];
   for (const kernel of kernels) {

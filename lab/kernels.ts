@@ -3,7 +3,7 @@ import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "..
 import { asTable, percent } from "../bench/table.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 
-/** Gate and down matrices of Qwen3-0.6B, and the gate of Qwen3-1.7B. */
+/** Default matrix shapes: gate and down of Qwen3-0.6B, and the gate of Qwen3-1.7B. */
 const SHAPES = "3072x1024,1024x3072,6144x2048";
 const ROWS = "1,2,4,8,16,32,128,512";
 

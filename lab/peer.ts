@@ -5,7 +5,7 @@ import { loadAverage, ROOT, run, say } from "../bench/shell.ts";
 export const PEER = "node-llama-cpp";
 export const PEER_VERSION = "3.22.1";
 
-/** Above this load average (processes that want to run), a machine counts as busy. */
+/** Load average (processes that want to run) above which a machine counts as busy. */
 const BUSY = 0.5;
 
 export type PeerBackend = "cpu" | "webgpu";
@@ -29,12 +29,12 @@ function platformPackage(backend: PeerBackend): string {
 /** Returns the folder of the peer's build for the CPU or the GPU. Installs it if it is missing. */
 export async function installPeer(backend: PeerBackend = "cpu"): Promise<string> {
   const folder = join(ROOT, ".cache", `${PEER}-${PEER_VERSION}${backend === "webgpu" ? "-gpu" : ""}`);
-  // npm writes this file last.
+  // npm writes this file last, so it marks a complete installation.
   if (await exists(join(folder, "node_modules", ".package-lock.json"))) return folder;
   say(`Installing ${PEER} ${PEER_VERSION} into ${folder} …`);
   await Deno.mkdir(folder, { recursive: true });
   const packages = [PEER, platformPackage(backend)].map((name) => `${name}@${PEER_VERSION}`);
-  // The packages for other platforms are optional dependencies. The install script would look for a compiler.
+  // Flags without optional dependencies (other platforms' packages) and install scripts (which look for a compiler).
   const flags = ["--prefix", ".", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
   await run("npm", ["install", ...flags, ...packages], folder);
   return folder;

@@ -61,7 +61,7 @@ interface Comparison {
   readonly compy: number;
   readonly peer: number;
   readonly ratio: number;
-  /** compy's share of the machine's limit; only in compy's rows. */
+  /** Share of the machine's limit that compy reached; undefined for peers. */
   readonly share_of_limit?: number;
   readonly rounds: Record<"compy" | "peer" | "ratio", readonly number[]>;
 }
@@ -192,7 +192,7 @@ await command("bench:peers", HELP, async () => {
       say(`round ${round} of ${settings.rounds}: ${settings.peer.name} …`);
       peer.push(await runPeer(settings));
     };
-    // The order alternates from round to round.
+    // The order of the two programs alternates from round to round.
     for (const turn of round % 2 === 1 ? [ours, theirs] : [theirs, ours]) await turn();
     loads.push(loadAverage());
   }
@@ -217,7 +217,10 @@ await command("bench:peers", HELP, async () => {
   print(settings.json ? `${JSON.stringify(json)}\n` : describe(rows, settings, loads, isa));
 });
 
-/** Linux only. A child program reads the file, because Deno allows it only with all permissions. */
+/**
+ * Returns the CPU's name; undefined outside Linux. A child program reads the file, because Deno allows that only with
+ * all permissions.
+ */
 async function cpuName(): Promise<string | undefined> {
   try {
     return (await run("cat", ["/proc/cpuinfo"])).match(/^model name\s*: (.*)$/m)?.[1];

@@ -29,23 +29,20 @@ const FORM = {
   required: ["name", "n"],
 };
 const PROMPT_TOKENS = 32;
-/** Tokens of each answer before a round begins and after it ends, so that all answers decode during the round. */
+/** Number of tokens of each answer before and after a round, so that all answers decode during it. */
 const MARGIN = 10;
-/**
- * Steps are counted by stream events. Tokens without text have no event, so at least this share of tokens must have
- * text.
- */
+/** Minimum share of tokens with text. Steps are counted by stream events, and tokens without text have no event. */
 const LEAST_WITH_TEXT = 0.9;
 
 /** Milliseconds of CPU time by thread name. */
 type Clocks = ReadonlyMap<string, number>;
 
-/** Milliseconds per step. */
+/** Milliseconds per step in a round, by thread. */
 interface Round {
   readonly step_ms: number;
   readonly kernels_ms: number;
   readonly javascript_ms: number;
-  /** V8's own threads, mostly garbage collection. */
+  /** Time of V8's own threads, mostly garbage collection. */
   readonly v8_ms: number;
   readonly masks_ms: number;
   readonly share: number;

@@ -13,7 +13,7 @@ import type { TensorType } from "../engine/gguf/types.ts";
 import { command, Options, print, say as tell, UsageError } from "../bench/shell.ts";
 import { GpuProducts } from "./gpu_products.ts";
 
-/** Formats that are measured by default. */
+/** Weight formats that are measured by default. */
 const TYPES = "Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16";
 
 const HELP = `Measure the GPU's matrix-vector products.
@@ -114,7 +114,7 @@ async function measure(chosen: Asked, products: GpuProducts): Promise<void> {
   if (chosen.json) say(JSON.stringify({ adapter: name, copy_gbps: copy, shape, rows: best }));
 }
 
-/** Stores the results in the file, beside those of other adapters. */
+/** Stores an adapter's results in the tuning file, with those of other adapters. */
 async function keep(adapter: string, best: readonly Row[]): Promise<void> {
   const file = fromFileUrl(new URL(`../${TUNING_FILE}`, import.meta.url));
   const before = await Deno.readTextFile(file).catch(() => "");

@@ -1,9 +1,9 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { size } from "../units.ts";
 
-/** Below this bandwidth, a model of 1 GB answers a single request more slowly than people read. */
+/** Bandwidth below which a model of 1 GB answers a single request more slowly than people read. */
 const SLOW_GBPS = 8;
-/** Memory that the measurement takes temporarily, and memory that it leaves to other programs. */
+/** Bytes that the measurement takes temporarily, and bytes that it leaves to other programs. */
 const MEASURED_BYTES = 512 * 2 ** 20;
 const LEFT_BYTES = 256 * 2 ** 20;
 

@@ -4,7 +4,7 @@ import { counted } from "../units.ts";
 
 type CoresWorld = Pick<World, "threads" | "load" | "readText">;
 
-/** Checks the machine's cores, how many this process may use, and how busy they are. */
+/** Checks the number of cores, the number that this process may use, and their load. */
 export async function checkCores(world: CoresWorld, wanted: Wanted): Promise<Finding> {
   const cpus = readCpus(await world.readText("/proc/cpuinfo"));
   const limit = await cpuLimit((path) => world.readText(path));
@@ -67,7 +67,7 @@ interface Cpus {
   readonly model?: string;
 }
 
-/** Parses /proc/cpuinfo. Where it names no cores (arm64), each processor counts as one. */
+/** Returns the cores in /proc/cpuinfo. If it names none (arm64), each processor counts as one. */
 function readCpus(text: string | undefined): Cpus | undefined {
   if (text === undefined) return undefined;
   const processors = text.split(/\n\n+/).filter((part) => /^processor\s*:/m.test(part));

@@ -1,9 +1,9 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { reasonOf, size } from "../units.ts";
 
-/** Uploads and answers soon fill less than this. */
+/** Free bytes below which uploads and answers soon fill the disk. */
 const LITTLE_BYTES = 1e9;
-/** SQLite and a journal need this much to start. */
+/** Free bytes that SQLite and a journal need to start. */
 const LEAST_BYTES = 16e6;
 
 /** Checks the folder in which a server stores files and batches. */
@@ -45,7 +45,7 @@ export async function checkDataFolder(
   return { status: "ok", found: locked ? `${found}, in use by the server` : found, figures };
 }
 
-/** Whether the server that holds the folder's lock is the one at the wanted address. */
+/** Returns whether the server that holds the folder's lock is the one at the wanted address. */
 async function isServing(world: Pick<World, "occupantOf">, wanted: Wanted): Promise<boolean> {
   try {
     return await world.occupantOf(wanted) === "compy";

@@ -32,7 +32,7 @@ export async function checkGpu(
   }; products are ${
     error <= MOST_ERROR ? `right to ${error.toExponential(0)}` : `wrong by ${error.toExponential(0)}`
   }${f16 ? ", f16" : ""}`;
-  // The negation also catches NaN.
+  // The negated comparison also catches NaN.
   if (!(error <= MOST_ERROR)) {
     const advice = "do not use --backend webgpu or auto here; update the GPU's driver";
     return { status: asked ? "wrong" : "slow", found, advice, figures };

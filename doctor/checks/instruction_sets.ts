@@ -1,6 +1,6 @@
 import type { Finding, Wanted, World } from "../types.ts";
 
-/** Instruction sets without integer dot products in vectors, with advice. */
+/** Advice for instruction sets without integer dot products in vectors. */
 const SLOW: Readonly<Record<string, string>> = {
   scalar:
     "the kernels want AVX2 and FMA on x64; a virtual machine may hide them: give it the host's CPU model",

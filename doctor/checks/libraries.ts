@@ -30,7 +30,7 @@ export function checkGrammars(
   return checkLibrary(() => world.openGrammars(), lack, words);
 }
 
-/** The consequences of a missing library. */
+/** Consequence of a missing library: status and lost feature. */
 type Lack = readonly [status: "slow" | "wrong", without: string];
 
 function checkLibrary(

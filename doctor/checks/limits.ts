@@ -2,9 +2,9 @@ import type { Finding, World } from "../types.ts";
 import { readText } from "../read_text.ts";
 import { size } from "../units.ts";
 
-/** V8 uses 984 KiB before it refuses more recursion, and Deno's own calls come on top. */
+/** Minimum bytes of stack: V8 uses 984 KiB before it refuses more recursion, and Deno's own calls are added. */
 const LEAST_STACK = 2 * 2 ** 20;
-/** V8 reserves this much address space before it runs any program. */
+/** Bytes of address space that V8 reserves before it runs any program. */
 const RESERVED = 34e9;
 
 /**

@@ -1,9 +1,9 @@
 import type { Finding, World } from "../types.ts";
 import { size } from "../units.ts";
 
-/** Memory of the program itself, without a model. */
+/** Bytes of memory for the program itself, without a model. */
 const LEAST_BYTES = 256e6;
-/** Less than this holds no useful model. */
+/** Free bytes of memory below which no useful model fits. */
 const LITTLE_BYTES = 1e9;
 
 /** Checks the memory that is free for models. */

@@ -2,7 +2,7 @@ import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Finding, ModelNeeds, Wanted, World } from "../types.ts";
 import { counted, reasonOf, size } from "../units.ts";
 
-/** Most models of a folder to inspect; each takes a few tenths of a second. */
+/** Maximum number of a folder's models to inspect; each takes a few tenths of a second. */
 const MOST_LOOKED_INTO = 16;
 const MOST_NAMED = 4;
 
@@ -24,7 +24,7 @@ export async function checkModels(
     try {
       fitting.push(described(await world.measureModel(path, wanted)));
     } catch (error) {
-      if (error instanceof LibraryNotFound) throw error; // says nothing about the model
+      if (error instanceof LibraryNotFound) throw error; // a missing library says nothing about the model
       refused.push({ path, reason: reasonOf(error, wanted.words) });
     }
   }
@@ -43,7 +43,7 @@ export async function checkModels(
     return { status: "wrong", found: `no model${where}`, advice, figures };
   }
   if (refused.length === 0) return { status: "ok", found, figures };
-  // A model named by the user must run. From a folder, one model that runs is enough.
+  // A model named by the user must run. In a folder, one model that runs is enough.
   const named = refused.some(({ path }) => models.includes(path));
   return {
     status: named || fitting.length === 0 ? "wrong" : "slow",

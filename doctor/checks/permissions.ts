@@ -4,7 +4,7 @@ import type { Finding, Wanted, World } from "../types.ts";
 interface Need {
   readonly permission: Deno.PermissionDescriptor;
   readonly flag: string;
-  /** Consequence if it is missing. */
+  /** Consequence of a missing permission. */
   readonly loss: string;
   readonly status: "slow" | "wrong";
 }

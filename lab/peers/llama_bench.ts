@@ -13,7 +13,7 @@ interface BatchedRow {
 }
 
 /**
- * Runs the program, whose file name tells which of the two it is. llama-bench decodes one sequence only. `more` is
+ * Runs the program; its file name says which of the two it is. llama-bench decodes one sequence only. `more` is
  * appended to its arguments, for example -rtr 1. Throws if the output lacks a requested figure.
  */
 export async function runLlamaBench(
@@ -72,8 +72,7 @@ export function parseBatched(text: string): BatchedRow[] {
 }
 
 /**
- * The last row of each setting counts. If the setting of the first row, one sequence, comes again, the first row was
- * only a warm-up.
+ * Returns the report of the table's last row for each setting. A repeated first row (one sequence) was only a warm-up.
  */
 function fromBatched(rows: readonly BatchedRow[], { sequences }: Work): PeerRow[] {
   const of = (n: number) => {
@@ -91,7 +90,7 @@ function fromBatched(rows: readonly BatchedRow[], { sequences }: Work): PeerRow[
 interface BenchTest {
   readonly n_prompt: number;
   readonly n_gen: number;
-  /** Missing in older versions. */
+  /** Context before the test; undefined in older versions. */
   readonly n_depth?: number;
   readonly avg_ts: number;
 }
@@ -112,8 +111,8 @@ export function fromBench(tests: readonly BenchTest[], { prefill, decode }: Work
 }
 
 /**
- * Returns the CPU instruction sets that the program reports; undefined if it reports none. Newer versions print no list
- * but, with `-lv 4`, the buffers of the weights, of which one may be "AMX".
+ * Returns the CPU instruction sets that the program reports; undefined if it reports none. Newer versions print, with
+ * `-lv 4`, only the weights' buffers, such as "AMX".
  */
 export function instructionSets({ stdout, stderr }: Pick<Ran, "stdout" | "stderr">): string | undefined {
   const text = `${stderr}\n${stdout}`;

@@ -8,12 +8,12 @@ import type { PeerReport, Work } from "./report.ts";
 export interface Peer {
   /** The peer's name, with its version if known. */
   readonly name: string;
-  /** Installs what is missing. */
+  /** Installs the peer's missing parts. */
   prepare(): Promise<void>;
   measure(work: Work): Promise<PeerReport>;
 }
 
-/** Versions of PyPI packages that were released together. */
+/** Version of the PyPI packages, which were released together. */
 const OPENVINO_VERSION = "2026.4.1.0";
 const OPENVINO_PACKAGES = [
   `openvino-genai==${OPENVINO_VERSION}`,

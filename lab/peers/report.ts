@@ -16,7 +16,7 @@ export interface PeerRow {
   readonly sequences: number;
   /** Tokens per second of all sequences together. */
   readonly tokens_per_second: number;
-  /** Only compy's. */
+  /** Share of the machine's limit that was reached; only for compy. */
   readonly share_of_limit?: number;
 }
 
@@ -24,7 +24,7 @@ export interface PeerReport {
   readonly rows: readonly PeerRow[];
   /** The GPU's name or the CPU instruction sets in use; undefined if the peer does not report them. */
   readonly isa?: string;
-  /** Only compy's. */
+  /** The machine's limits; only for compy. */
   readonly limits?: { readonly read_gbps: number; readonly int8_gops: number; readonly f32_gflops: number };
   /** Resident memory in units of 10^6 bytes. This and the next field are undefined if the peer does not report them. */
   readonly rss_mb?: number;
