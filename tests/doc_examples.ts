@@ -1,6 +1,6 @@
 /**
- * Puts the examples of the public API's documentation into one module, because loading the library fifty times takes longer than running
- * them. `deno task docs` checks their types; the suite runs them.
+ * Puts the examples of the public API's documentation into one module, because loading the library fifty times takes
+ * longer than running them. `deno task docs` checks their types; the suite runs them.
  */
 import { fromFileUrl } from "@std/path";
 
@@ -27,7 +27,7 @@ export interface Documented {
   readonly examples: readonly string[];
 }
 
-/** The module and its exports. */
+/** Returns the library's module and its exports. */
 export async function documented(): Promise<Documented[]> {
   const { nodes } = JSON.parse(await doc("--json"));
   const [{ module_doc, symbols }] = Object.values(nodes) as [{

@@ -127,7 +127,7 @@ function samplingRow([, setting]: typeof SAMPLING_SETTINGS[number]): string {
   return `| ${names.join(" or ")} | ${allowed} | ${shown} | ${describeSampling(setting)} |`;
 }
 
-/** `2^31 - 1` for 2147483647. */
+/** Returns a number as a power: `2^31 - 1` for 2147483647. */
 function inPowers(value: number): string {
   const power = Math.round(Math.log2(Math.abs(value)));
   if (power < 20) return String(value);
@@ -150,7 +150,10 @@ function linksOf(markdown: string): string[] {
     .filter((link) => !/^[a-z]+:/.test(link));
 }
 
-/** Anchors of the headings, as the usual sites make them: lower case, dashes for spaces, no other signs, numbers for repetitions. */
+/**
+ * Anchors of the headings, as the usual sites make them: lower case, dashes for spaces, no other signs, numbers for
+ * repetitions.
+ */
 function headingsOf(file: string): Set<string> {
   const found = new Map<string, number>();
   for (const [, heading] of withoutCode(Deno.readTextFileSync(file), false).matchAll(/^#{1,6} (.+)$/gm)) {

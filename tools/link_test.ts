@@ -35,7 +35,7 @@ Deno.test("link: the launcher starts the checkout's commands from any folder, wi
       await start(path, ["--allow-write=/a b", "serve"], caller),
       "|-P=serve|--allow-write=/a b|",
     );
-    await link(bin, root, deno); // its own file is written again
+    await link(bin, root, deno); // the launcher overwrites its own file
     await Deno.remove(deno);
     assertStringIncludes(await start(path, [], caller), `Error: Deno is neither at ${deno} nor on the PATH`);
     await Deno.remove(join(root, "main.ts"));

@@ -21,7 +21,7 @@ async function inFolder(test: (path: string) => Promise<void>): Promise<void> {
   }
 }
 
-/** Polls until this many lines are answered, and checks that the count never decreases. */
+/** Polls until `count` lines of the batch are answered, and checks that the count never decreases. */
 async function answered(client: OpenAI, id: string, count: number, seen = 0): Promise<number> {
   for (;;) {
     const { request_counts } = await client.batches.retrieve(id);
@@ -89,8 +89,8 @@ Deno.test("server: a client's request runs at once although a batch uses all slo
         max_tokens: 1,
       });
       const steps = await metric("compy_steps_total") - before;
-      // These steps ran during two /metrics requests and one chat answer. A batch line takes 400 steps, so
-      // the chat did not wait for one.
+      // The steps were computed during two /metrics requests and one chat answer. A batch line takes 400 steps, so the
+      // chat did not wait for one.
       assert(steps < 100, `it waited for ${steps} steps`);
       const { request_counts, status } = await client.batches.retrieve(id);
       assertEquals([request_counts!.completed, status], [0, "in_progress"]);

@@ -11,7 +11,7 @@ export class SimCrash extends Error {
 
 interface PendingWrite {
   readonly offset: number;
-  /** undefined: truncate to `offset` bytes. */
+  /** Bytes of a write; undefined: truncate to `offset` bytes. */
   readonly bytes: Uint8Array | undefined;
 }
 
@@ -29,14 +29,15 @@ type NameChange =
   | { type: "rename"; from: string; to: string };
 
 /**
- * A file system in memory that may lose the same data as a real one. A crash keeps any part of the unsynced data: each write whole, torn
- * at any byte or not at all (with zeros if the size grew). It keeps any beginning of the unsynced name changes, also for a file that was
- * synced itself. A failed sync drops its data, and the next one succeeds, as in real kernels.
+ * A file system in memory that may lose the same data as a real one. A crash keeps any part of the unsynced data: each
+ * write whole, torn at any byte or not at all (with zeros if the size grew). It keeps any beginning of the unsynced
+ * name changes, also for a file that was synced itself. A failed sync drops its data, and the next one succeeds, as in
+ * real kernels.
  */
 export class SimStorage implements Storage {
-  /** Number of calls. */
+  /** Number of file system calls so far. */
   calls = 0;
-  /** Every call, as `name path`. */
+  /** Log of every file system call, as `name path`. */
   readonly log: string[] = [];
   crashed = false;
   private names = new Map<string, Inode>();
@@ -156,7 +157,7 @@ export class SimStorage implements Storage {
       read: async (buffer, offset) => {
         await call("read");
         const found = inode.seen.subarray(offset, offset + buffer.length);
-        // Short reads are allowed.
+        // A read may return fewer bytes than requested.
         const bytes = found.subarray(
           0,
           Math.max(Math.min(1, found.length), Math.floor(found.length * this.random())),

@@ -1,8 +1,8 @@
 /**
  * Asks a model the questions of the Berkeley function-calling leaderboard with `tool_choice: "required"`, and checks
  * only the form of the calls (`deno task tools:bfcl`). Each call must name a given tool, its arguments must match the
- * tool's schema, and streamed fragments must add up to the whole. Any model will do; random weights are the hardest
- * test. The questions come from PyPI's bfcl-eval, which is fetched into .cache/.
+ * tool's schema, and streamed fragments must add up to the whole. Any model works; random weights are the hardest test.
+ * The questions come from PyPI's bfcl-eval, which is fetched into .cache/.
  */
 import { fromFileUrl } from "@std/path";
 import OpenAI from "openai";
@@ -12,7 +12,7 @@ import { askBothWays, judgeCalls, type Said, type Tool } from "../../testing/too
 
 const PACKAGE = "bfcl-eval==2026.3.23";
 const CACHE = fromFileUrl(new URL("../../.cache/bfcl", import.meta.url));
-/** The question files that include their functions. */
+/** Names of the question files that include their functions. */
 const FILES = [
   "simple_python",
   "simple_java",
@@ -123,7 +123,7 @@ async function endsOfTexts({ post }: LiveServer): Promise<Record<string, number>
 interface Tally {
   asked: number;
   calls: number;
-  /** Number of answers cut at max_tokens. */
+  /** Number of answers that max_tokens cut off. */
   cut: number;
   /** Number of questions longer than the context. */
   tooLong: number;
@@ -184,7 +184,7 @@ async function main(): Promise<number> {
   const count = Math.min(wanted || all.length, all.length);
   const questions = Array.from({ length: count }, (_, i) => all[Math.floor(i * all.length / count)]);
   const tally: Tally = { asked: 0, calls: 0, cut: 0, tooLong: 0, refused: new Map(), failures: [] };
-  // Not for the demo model, whose context is shorter.
+  // The demo model is started without this option, because its context is shorter.
   const args = ["--parallel", `${parallel}`, ...(file ? ["--ctx", "8192", "--model", file] : [])];
   const began = performance.now();
   await withLiveServer(args, async (server) => {

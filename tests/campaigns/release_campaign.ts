@@ -230,7 +230,7 @@ async function fromRegistry(project: string): Promise<void> {
   );
   const verdaccio = join(folder, "node_modules/.bin/verdaccio");
   const server = start(verdaccio, ["--config", join(folder, "config.yaml"), "--listen", `127.0.0.1:${port}`]);
-  // The registry ends if nobody reads its output.
+  // The registry ends if its output is not read.
   const said = [server.stdout, server.stderr].map((stream) => stream.pipeTo(new WritableStream()));
   try {
     for (let tries = 0; !(await fetch(registry).then((r) => r.ok, () => false)); tries++) {
@@ -271,7 +271,7 @@ async function fromRegistry(project: string): Promise<void> {
     try {
       server.kill("SIGTERM");
     } catch {
-      // The registry has ended already, and the steps have reported it.
+      // The registry has already ended, and the steps have reported it.
     }
     await server.status;
     await Promise.allSettled(said);

@@ -5,7 +5,7 @@ import type { Figures } from "../storms/storm.ts";
 import { type Row, ROWS, SCENARIOS, tableLine } from "../storms/table.ts";
 
 const MINUTES = 30;
-/** A campaign of the usual count that takes this long hangs. */
+/** Milliseconds after which a campaign of the usual count counts as hanging. */
 const LIMIT_MS = 20 * 60_000;
 
 function describe(figures: Figures): string {
@@ -18,7 +18,7 @@ function describe(figures: Figures): string {
 
 type End = "as expected" | "skipped" | "failed";
 
-/** Returns the result for the table, and how it ended. */
+/** Returns a campaign's result for the table, and how it ended. */
 async function run(row: Row, count: number, seed: number): Promise<{ result: string; end: End }> {
   const start = performance.now();
   let figures: Figures | undefined;

@@ -46,7 +46,7 @@ type Kill =
   | { readonly from: "start" | "finishing"; readonly after: number }
   | { readonly from: "started"; readonly growth: number };
 
-/** What a run was doing when it ended or was killed. */
+/** State of a run when it ended or was killed. */
 interface Ended {
   readonly killed: boolean;
   readonly phase: string;
@@ -55,9 +55,9 @@ interface Ended {
 const POLL_MS = 10;
 
 class TableJob {
-  /** Rows that a run has reported as answered. */
+  /** Number of rows that a run has reported as answered. */
   private done = 0;
-  /** The largest size of its journal in bytes. */
+  /** Largest size of the run's journal in bytes. */
   longestJournal = 0;
 
   constructor(private readonly folder: string) {}
@@ -128,7 +128,7 @@ class TableJob {
     }
   }
 
-  /** Throws if a reported answer is lost again. */
+  /** Throws if an answer that was reported is lost again. */
   private check({ done }: Told): void {
     if (done === undefined) return;
     assert(done >= this.done, `${this.done} rows were told, then ${done}`);
@@ -144,7 +144,7 @@ function killGroup(pid: number): void {
   try {
     Deno.kill(-pid, "SIGKILL");
   } catch {
-    // The process has ended already.
+    // The process has already ended.
   }
 }
 

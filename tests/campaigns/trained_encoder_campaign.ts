@@ -157,7 +157,7 @@ if (import.meta.main) {
       );
       failed ||= least < limit || furthest > tie;
     }
-    // Not exit(), because the folder must still be removed.
+    // The exit code is set without exit(), because the folder must still be removed.
     if (failed) Deno.exitCode = 1;
   } finally {
     await Deno.remove(folder, { recursive: true });

@@ -11,7 +11,7 @@ const TEXTS = [
   { input: "an owl above the barn, quite still", id: 9 },
 ];
 
-/** A folder with `model.gguf` and `texts.jsonl`. */
+/** Creates a folder with `model.gguf` and `texts.jsonl` for a test. */
 async function withTexts(
   texts: readonly unknown[],
   test: (at: (name: string) => string, folder: string) => Promise<void>,
@@ -26,7 +26,7 @@ async function withTexts(
 
 const namesIn = (folder: string) => [...Deno.readDirSync(folder)].map(({ name }) => name).sort();
 
-/** The matrix of an .npy file. */
+/** Returns the matrix in an .npy file. */
 function readNpy(path: string): { shape: string; values: Float32Array } {
   const bytes = Deno.readFileSync(path);
   assertEquals([...bytes.subarray(0, 8)], [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0]);

@@ -8,7 +8,7 @@ import { fullTier } from "../../testing/tier.ts";
 interface Served {
   readonly url: string;
   readonly child: Deno.ChildProcess;
-  /** Ends the process with a signal. Returns its output. */
+  /** Ends the server's process with a signal. Returns its output. */
   stop(signal: Deno.Signal): Promise<{ code: number; stderr: string }>;
 }
 
@@ -29,7 +29,7 @@ async function serve(...args: string[]): Promise<Served> {
     child,
     async stop(signal) {
       child.kill(signal);
-      child.kill(signal); // like a terminal, which sends Ctrl-C twice
+      child.kill(signal); // a terminal too sends Ctrl-C twice
       while (!(await reader.read()).done);
       return { code: (await child.status).code, stderr: await stderr };
     },

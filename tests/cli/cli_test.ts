@@ -310,7 +310,7 @@ fullTier.test("cli: an 8-bit KV cache takes half of the memory, answers, and mak
     await runJson(...args, "--kv-type", "q8_0", "--backend", "auto"),
   ];
   assertEquals(codes.steps.length, 12);
-  // Skip the first token: its probability is too near to 1 to show a difference.
+  // The first token is skipped: its probability is too near to 1 to show a difference.
   const best = ({ steps: [, { top }] }: { steps: { top: [number, number][] }[] }) => top[0];
   assertEquals(best(codes)[0], best(halves)[0]);
   const apart = Math.abs(best(codes)[1] - best(halves)[1]);

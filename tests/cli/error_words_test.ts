@@ -30,7 +30,7 @@ interface Case {
   readonly error: Error;
   readonly flags: string;
   readonly options: string;
-  /** The message for an HTTP client. Unexpected errors reveal nothing. */
+  /** The error's message for an HTTP client. Unexpected errors reveal nothing. */
   readonly http: string;
 }
 

@@ -11,13 +11,13 @@ export interface FreshCheckout extends AsyncDisposable {
   readonly path: string;
   /** Environment variables for processes in the checkout. */
   readonly env: Record<string, string>;
-  /** From now on the crate's build succeeds, or fails with this message. */
+  /** Lets the crate's build succeed or, with `failure`, fail with that message. */
   finish(library: LibraryName, failure?: string): Promise<void>;
   /** Process ids of started builds and of their children. */
   processes(): Promise<number[]>;
 }
 
-/** `cargo: false`: the PATH has no cargo. */
+/** Creates a checkout without builds. `cargo: false`: the PATH has no cargo. */
 export async function freshCheckout({ cargo = true } = {}): Promise<FreshCheckout> {
   const path = await Deno.makeTempDir({ prefix: "compy fresh ü " });
   for await (const { name } of Deno.readDir(ROOT)) {
@@ -53,7 +53,10 @@ export async function freshCheckout({ cargo = true } = {}): Promise<FreshCheckou
   };
 }
 
-/** Reports one of two compiled crates, then waits for its result. Its child stands for rustc. */
+/**
+ * Returns the fake cargo's script: it reports one of two compiled crates, then waits for its result. Its child stands
+ * for rustc.
+ */
 function script(state: string): string {
   const copies = LIBRARIES.map((library) =>
     `${library.crate}) library='${builtLibrary(library)}' file=${libraryFile(library.name)} ;;`

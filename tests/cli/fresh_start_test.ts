@@ -84,7 +84,7 @@ async function ask(url: string, more: Record<string, unknown> = {}): Promise<str
   return choices?.[0].message.content ?? JSON.stringify(error);
 }
 
-/** Running processes. An ended process stays a zombie until its parent waits for it. */
+/** Returns the processes that still run. An ended process stays a zombie until its parent waits for it. */
 async function running(processes: readonly number[]): Promise<number[]> {
   const states = await Promise.all(processes.map(async (id) => {
     const status = await Deno.readTextFile(`/proc/${id}/status`).catch(() => "State:\tZ");

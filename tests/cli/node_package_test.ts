@@ -69,7 +69,7 @@ function start(
   }).spawn();
 }
 
-/** The output of an action of the program, which must end by itself. */
+/** Returns the output of an action of the test program, which must end by itself. */
 async function act(version: string, action: string, setting?: Setting) {
   const child = start(version, ["program.js", action], setting);
   await child.stdin.close();

@@ -38,7 +38,7 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
       await served(folder, model, [], async (server) => {
         first = await ask(server, prompt);
         assertEquals(first.usage.prompt_tokens_details.cached_tokens, 0);
-        await ask(server, prompt); // the second use
+        await ask(server, prompt); // the prompt's second use
       });
       await served(folder, model, [], async (server) => {
         const again = await ask(server, prompt);

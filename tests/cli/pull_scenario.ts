@@ -5,20 +5,20 @@ import { sha256, testModel } from "../../hub/testing_models.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Pulls models through a hub with every fault (`deno task storms --only pulls`). Each downloaded file is compared with the hub's, and the
- * downloaded bytes with its size.
+ * Pulls models through a hub with every fault (`deno task storms --only pulls`). Each downloaded file is compared with
+ * the hub's, and the downloaded bytes with its size.
  */
 
 export interface PullCampaign {
   readonly downloads: number;
   readonly seed: number;
-  /** Concurrent downloads. */
+  /** Number of concurrent downloads. */
   readonly together?: number;
 }
 
 export interface PullOutcome {
   readonly downloads: number;
-  /** Files that differ from the hub's. */
+  /** Number of files that differ from the hub's. */
   readonly wrong: number;
   /** Downloads that ended with an error. */
   readonly failed: readonly string[];
@@ -100,7 +100,7 @@ class Download {
   readonly #file: string;
   readonly #repo: string;
   readonly #bytes: Uint8Array<ArrayBuffer>;
-  /** Whether the hub publishes the file's hash. A plain address has none, so its answer is final. */
+  /** Whether the hub publishes the file's hash. A plain URL has none, so its first answer is final. */
   readonly #promised: boolean;
   readonly #faults: Record<string, number>;
   #hub: TestHub | undefined;

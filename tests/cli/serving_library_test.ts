@@ -13,7 +13,7 @@ async function areBuilt(): Promise<boolean> {
   return files.every((file) => file?.isFile);
 }
 
-/** The instruction sets of a library, best first, queried in a separate process. */
+/** Returns the instruction sets of a library, best first, queried in a separate process. */
 async function instructionSets(library: string): Promise<string[]> {
   const program = `import { KernelLibrary } from ${
     JSON.stringify(import.meta.resolve("../../ffi/library.ts"))

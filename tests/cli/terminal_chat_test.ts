@@ -7,7 +7,7 @@ import { hasScript, root, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 const COLUMNS = 30;
-/** Deno ignores keys that arrive within this time after its permission question. */
+/** Milliseconds after its permission question in which Deno ignores keys. */
 const QUIET_MS = 500;
 
 /** A chat on a pseudoterminal of 30 columns. */
@@ -52,7 +52,7 @@ class TerminalChat {
     try {
       this.#child.kill("SIGKILL");
     } catch {
-      // It has ended.
+      // The chat has already ended.
     }
     await this.#child.status;
     while (!(await this.#output.next()).done);

@@ -63,7 +63,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   "no such verb": ["batch", HOSTILE],
 };
 
-/** The answer of the grammar, which has no line ends: those of answers stay. */
+/** Answer of the grammar. It has no line ends, because those of answers are not escaped. */
 const ANSWER = HOSTILE.replaceAll("\n", " ");
 
 /** Writes the files of the commands. */

@@ -18,7 +18,7 @@ import { everyNth } from "../../testing/tier.ts";
 type Name = "lfm2" | "lfm2moe";
 type Config = Record<string, unknown>;
 
-/** Hugging Face's names of a layer's tensors. Source: transformers, models/lfm2 and models/lfm2_moe. */
+/** Hugging Face's names of an LFM2 layer's tensors. Source: transformers, models/lfm2 and models/lfm2_moe. */
 const LAYER: Readonly<Record<string, string>> = {
   "attn_norm.weight": "operator_norm.weight",
   "ffn_norm.weight": "ffn_norm.weight",

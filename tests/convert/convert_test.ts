@@ -8,13 +8,13 @@ import { plainDraft, plainLogProbs } from "./plain_forward.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * Compares the kernels' results from the converted file with a plain forward pass over the checkpoint's own values in its own order. One
- * misplaced row, channel or norm makes the results unrelated.
+ * Compares the kernels' results from the converted file with a plain forward pass over the checkpoint's own values in
+ * its own order. One misplaced row, channel or norm makes the results unrelated.
  */
 
-/** Distances of log-probabilities. With quantised weights the kernels round activations to 8 bits. */
+/** Maximum distances of log-probabilities. With quantised weights the kernels round activations to 8 bits. */
 const LIMITS = { BF16: 0.03, MXFP4: 0.15, affine: 0.15 };
-/** Recurrent states amplify rounding: llama.cpp differs by up to 0.29 on such a file in MXFP4. */
+/** Maximum distance for recurrent models, whose states amplify rounding: llama.cpp differs by up to 0.29 in MXFP4. */
 const RECURRENT_LIMIT = 0.25;
 /** Minimum distance from another seed's answer, so that the test can detect an error. */
 const UNRELATED = 0.5;
@@ -135,7 +135,7 @@ async function convertedDraft(
   }
 }
 
-/** Over the twenty most probable tokens. */
+/** Returns the largest distance over the twenty most probable tokens. */
 function largestDistance(expected: Float64Array, found: Float64Array): number {
   const best = [...expected.keys()].sort((a, b) => expected[b] - expected[a]).slice(0, 20);
   return Math.max(...best.map((id) => Math.abs(expected[id] - found[id])));

@@ -77,7 +77,7 @@ class Pass {
     return add(x, this.linear(gated, `${layer}.mlp.down_proj`));
   }
 
-  /** Log-probabilities of the token after a row. */
+  /** Returns log-probabilities of the token after a row. */
   private after(last: Float64Array): Float64Array {
     const [logits] = this.linear(
       [last],
@@ -195,7 +195,7 @@ class Pass {
   }
 }
 
-/** S <- decay S; d = beta (v - S k); S <- S + d k^T; returns S q. */
+/** Returns the delta rule's output S q for one token: S <- decay S; d = beta (v - S k); S <- S + d k^T. */
 function recur(
   state: Float64Array,
   decay: number,

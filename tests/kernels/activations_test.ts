@@ -20,7 +20,7 @@ import { Random, seedOf } from "../../testing/random.ts";
 const EMBEDDING = 64;
 const VOCABULARY = 96;
 const EPSILON = 2 ** -20;
-/** Whole vectors, but not a multiple of the kernels' tiles. */
+/** Width of a feed-forward block: whole vectors, but not a multiple of the kernels' tiles. */
 const FEED_FORWARD = 352;
 
 /** A layer with only a feed-forward block. */
@@ -28,7 +28,7 @@ interface Layer {
   readonly activation: Activation;
   readonly gated: boolean;
   readonly biases: boolean;
-  /** Gate and up share one tensor. */
+  /** Whether gate and up share one tensor. */
   readonly fused?: boolean;
 }
 
@@ -83,7 +83,7 @@ const planOf = (layers: readonly Layer[]) => (file: GgufFile): Plan => {
   return finishPlan(b, { architecture: "activations", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
-/** Logits after a token, in float64. */
+/** Returns the logits after a token, computed in float64. */
 function exact(values: ReadonlyMap<string, Float32Array>, layers: readonly Layer[], token: number): number[] {
   const embedding = values.get("token_embd.weight")!;
   let x = [...embedding.subarray(token * EMBEDDING, (token + 1) * EMBEDDING)];
@@ -134,7 +134,7 @@ for (const layer of LAYERS) {
         }
       }
     }
-    // The layer matters: without it the answer would differ.
+    // The layer must matter: without it the answer would differ.
     assert(EVERY.some((token) => Math.abs(exactly[token][0] - plain[token][0]) > 0.05));
   });
 }

@@ -17,7 +17,7 @@ const many = <T>(count: number, of: (i: number) => T) => Array.from({ length: co
 const properties = (count: number, of: (i: number) => unknown) =>
   Object.fromEntries(many(count, (i) => [`property_${i}`, of(i)]));
 
-/** Made on demand: some have megabytes. */
+/** Hostile constraints, created on demand, because some have megabytes. */
 export const HOSTILES: readonly (readonly [what: string, make: () => Constraint])[] = [
   ["arrays 10,000 deep", () => schema(nest(10_000, (items) => ({ items })))],
   ["objects 10,000 deep", () => schema(nest(10_000, (a) => ({ properties: { a }, required: ["a"] })))],

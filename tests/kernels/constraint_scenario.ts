@@ -7,10 +7,7 @@ import type { Tokenizer } from "../../engine/tokenizer/types.ts";
 import { HOSTILES } from "./constraint_hostiles.ts";
 import { KEYWORDS, keywordsOf, randomSchema, SCHEMAS } from "./constraint_schemas.ts";
 
-/**
- * Random tokens under constraints (`deno task constraints`): 200 schemas, each answered several times. ajv validates every complete
- * answer. Then come hostile schemas and grammars. A random choice among the allowed tokens is the hardest test of a mask.
- */
+/** Answers for which no token could follow. */
 
 export interface SchemaFigures {
   schemas: number;
@@ -20,7 +17,7 @@ export interface SchemaFigures {
   /** No token could follow. */
   failed: { schema: unknown; text: string }[];
   invalid: { schema: unknown; text: string; why: string }[];
-  /** Keywords without a compiled schema. */
+  /** Keywords that no compiled schema has. */
   unused: string[];
 }
 

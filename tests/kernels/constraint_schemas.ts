@@ -1,6 +1,6 @@
 /** Seeded JSON schemas that together use every keyword that constraints support. */
 
-/** Each keyword at least once, and common mistakes. */
+/** Schemas with each keyword at least once, and with common mistakes. */
 export const SCHEMAS: readonly unknown[] = [
   true,
   {},

@@ -3,7 +3,10 @@ import type { Activation } from "../../engine/plan/plan.ts";
 
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
-/** erf by Taylor's series up to |x| = 3, where float64 is exact enough; beyond by the continued fraction of 1 - erf. */
+/**
+ * Returns erf(x): by Taylor's series up to |x| = 3, where float64 is exact enough; beyond it by the continued fraction
+ * of 1 - erf.
+ */
 function erf(x: number): number {
   if (Math.abs(x) > 3) {
     let below = Math.abs(x);

@@ -38,11 +38,11 @@ interface Mixture extends RouteOptions {
   readonly count: number;
   readonly feedForward: number;
   readonly activation?: Activation;
-  /** Types of each expert's gate, up and down. */
+  /** Whether each expert's matrices have biases. */
   readonly biases?: boolean;
-  /** Gate and up share one tensor. */
+  /** Whether gate and up share one tensor. */
   readonly fused?: boolean;
-  /** Experts have no gates. */
+  /** Activation of experts without gates; undefined: experts have gates. */
   readonly ungated?: Exclude<Activation, "swiglu_oai">;
 }
 const LAYERS: readonly Mixture[] = [
@@ -119,7 +119,7 @@ const planOf = (layers: readonly Mixture[]) => (file: GgufFile): Plan => {
   return finishPlan(b, { architecture: "experts", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
-/** Logits after a token, in float64. */
+/** Returns the logits after a token, computed in float64. */
 function exact(
   values: ReadonlyMap<string, Float32Array>,
   layers: readonly Mixture[],
@@ -234,7 +234,7 @@ const BLOCKS = 3;
 const PROMPT = 60;
 const FULL: Wanted = { candidates: 4, probe: Array.from({ length: 300 }, (_, i) => i) };
 
-/** The bits of the answer after a prompt with this chunking, beside this many changing sequences. */
+/** Returns the bits of the answer after a prompt, with the given chunks and number of concurrent sequences. */
 async function bits(model: KernelModel, cuts: readonly number[], others = 0): Promise<Uint32Array> {
   const tokens = randomTokens(PROMPT, "own", 300);
   let cached = 0;

@@ -19,8 +19,8 @@ import {
 } from "../../testing/tool_calls.ts";
 
 /*
- * Each tool-call format with random weights, through everything except the network, with several unrelated features at once. The answer
- * must be the same whole, streamed and as a batch line, and must satisfy all its constraints.
+ * Each tool-call format with random weights, through everything except the network, with several unrelated features at
+ * once. The answer must be the same whole, streamed and as a batch line, and must satisfy all its constraints.
  */
 
 type Request = Record<string, unknown>;
@@ -45,7 +45,7 @@ const begun = [...messages, { role: "assistant" as const, content: "In Köln it 
 const choices = ["<think>x</think>y", "<tool_call>{}</tool_call>", "</think>", "é中👍"];
 
 const short = { thinking_budget_tokens: 6 };
-// This makes the end more probable than another call.
+// The bias makes the end more probable than another call.
 const required = { tools, tool_choice: "required", logit_bias: { 256: 4 }, ...short };
 const samplers = {
   xtc_probability: 0.5,

@@ -1,4 +1,7 @@
-/** Per-head matrices on the kernels: against float64, with columns that are kept beside the products and columns that are dropped. */
+/**
+ * Per-head matrices on the kernels: against float64, with columns that are kept beside the products and columns that
+ * are dropped.
+ */
 import { assert } from "@std/assert";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
@@ -56,7 +59,7 @@ const planOf = (stage: Stage, fine: boolean) => (file: GgufFile): Plan => {
   return finishPlan(b, { architecture: "heads", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
-/** Logits after a token, in float64. */
+/** Returns the logits after a token, computed in float64. */
 function exact(values: ReadonlyMap<string, Float32Array>, stage: Stage, token: number): number[] {
   const get = (name: string) => values.get(name)!;
   const heads = (x: readonly number[], each: (head: readonly number[], i: number) => readonly number[]) =>

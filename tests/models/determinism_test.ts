@@ -20,11 +20,11 @@ import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * A sequence's answer depends only on its own tokens, to the last bit. Chunking, concurrent sequences, KV blocks and the number of threads
- * must not change it.
+ * A sequence's answer depends only on its own tokens, to the last bit. Chunking, concurrent sequences, KV blocks and
+ * the number of threads must not change it.
  */
 
-/** All formats in one model. */
+/** Returns a model with all formats. */
 const model = (architecture: Architecture) => mixedModel(architecture, Object.keys(FORMATS) as TensorType[]);
 
 const WAYS: readonly Way[] = [
@@ -101,7 +101,7 @@ for (const [extension, base] of [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "n
 }
 
 Deno.test("requestStop: ends a long step early and does not change the next step", async () => {
-  // Deliberately slow: one thread of the scalar kernels.
+  // One thread of the scalar kernels makes the step deliberately slow.
   const bytes = synthesize({
     architecture: "llama",
     seed: 5,

@@ -22,12 +22,12 @@ export const DRAFT_MODELS: readonly DraftModel[] = [
     .map((architecture) => model(architecture, "F32")),
 ];
 
-/** Tokens of the prompts. The first draft follows the second token. */
+/** Number of prompt tokens in each case. The first draft follows the second token. */
 export const DRAFT_PROMPTS: readonly number[] = [2, 9, 70, 300];
 /** Number of consecutive draft tokens. */
 export const DRAFT_STEPS = 3;
 
-/** Per model its digest and, per prompt, the steps in parity_cases.ts's format. */
+/** Table of exact answers: for each model its digest and, per prompt, the steps in the format of parity_cases.ts. */
 export type DraftTable = Readonly<
   Record<string, { readonly sha256: string; readonly cases: readonly string[][] }>
 >;

@@ -49,7 +49,7 @@ async function drafted(model: KernelModel, tokens: readonly number[], steps: rea
 interface Distances {
   readonly max: number;
   readonly mean: number;
-  /** For the five most probable tokens. */
+  /** Limit of the distance for the five most probable tokens. */
   readonly topFive: number;
 }
 
@@ -79,7 +79,7 @@ Deno.test("drafts: the digests in the table of exact answers match the test's mo
   }
 });
 
-/** Float formats store keys and values in f16; block formats also round activations to 8 bits. */
+/** Limits of distances. Float formats store keys and values in f16; block formats also round activations to 8 bits. */
 const LIMITS: Readonly<Record<string, Partial<Distances>>> = {
   "F32": { topFive: 0.003 },
   "BF16": { topFive: 0.003 },
@@ -133,7 +133,7 @@ Deno.test("drafts: several sequences have the same drafts and answers as when ea
     const row = { ...next[i], from: run.tokens.length - 1 };
     assertEquals(await model.draft([row]), [together[i]]);
     assertEquals(await model.draft([{ ...row, token: 60, cached: row.cached + 1 }]), [later[i]]);
-    // The answer overwrites the drafts' blocks.
+    // The answer overwrites the blocks of the drafts.
     assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
   }
 });

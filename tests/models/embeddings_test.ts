@@ -182,7 +182,7 @@ Deno.test("rerank: both paths return documents best first, and control tokens in
       );
       assertEquals(best.body.results[0].document.text, documents[best.body.results[0].index]);
       const marked = engine.encodePair("fox", "<|endoftext|>");
-      assertEquals(marked.filter((token) => token === 256).length, 1); // the template's own
+      assertEquals(marked.filter((token) => token === 256).length, 1); // the end token of the template itself
       const embeddings = await ask("/v1/embeddings", { input: "fox" });
       assertEquals([embeddings.status, embeddings.body.error.code], [400, "not_supported"]);
       for (const bad of [{ documents: [] }, { documents: [7] }, { top_n: 0 }, { query: 7 }]) {

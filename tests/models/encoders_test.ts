@@ -9,8 +9,8 @@ import { withTextModel } from "../../testing/text_model.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * Encoders: models with bidirectional attention that return one row per text. Each row must be bit-identical in every batch and for any
- * number of threads.
+ * Encoders: models with bidirectional attention that return one row per text. Each row must be bit-identical in every
+ * batch and for any number of threads.
  */
 
 const ARCHITECTURES = [
@@ -72,7 +72,7 @@ for (const { isa, architecture, lengths } of CASES) {
   });
 }
 
-/** A token with NaN in its embedding: the scale of its first block is NaN. */
+/** Id of a token with NaN in its embedding: the scale of its first block is NaN. */
 const BROKEN = 255;
 function breakToken(bytes: Uint8Array<ArrayBuffer>): void {
   const { offset, byteLength, shape } = parseGguf(bytes).tensors.get("token_embd.weight")!;

@@ -11,7 +11,7 @@ interface Wanted {
   readonly maxTokens: number;
 }
 
-/** Each token and its alternatives, with log-probabilities. */
+/** The tokens of an answer with their alternatives and log-probabilities. */
 export type Answer = number[][];
 
 /** Prompts from one token to several KV blocks. Half share a beginning, so that some hit the prefix cache. */
@@ -51,7 +51,7 @@ export interface Way {
   readonly isa: string;
   readonly threads: number;
   readonly kvType?: KvType;
-  /** The shared beginning of half of the prompts. */
+  /** Number of beginning tokens that half of the prompts share. */
   readonly common?: number;
 }
 

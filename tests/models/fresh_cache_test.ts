@@ -6,7 +6,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const LIMIT_BYTES = 40e6;
-/** Time limit, including downloads. */
+/** Maximum milliseconds of a command, including downloads. */
 const LIMIT_MS = 180_000;
 
 /** Copies the tracked files, and the built libraries so that no task builds them. */

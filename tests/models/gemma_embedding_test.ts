@@ -1,6 +1,6 @@
 /**
- * Compares EmbeddingGemma's vectors with exact ones and llama.cpp's. The table has unit vectors of the prompts, from `exact --pool mean` and
- * tools/parity/llama_cpp_texts.mjs.
+ * Compares EmbeddingGemma's vectors with exact ones and llama.cpp's. The table has unit vectors of the prompts, from
+ * `exact --pool mean` and tools/parity/llama_cpp_texts.mjs.
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
@@ -26,7 +26,7 @@ interface Distances extends Omit<Answers, "llamaCpp"> {
   readonly llamaCpp: readonly number[];
 }
 
-/** For seeds 1, 2 and so on. */
+/** Exact and llama.cpp's answers by format, for seeds 1, 2 and so on. */
 const TABLE: { readonly F32: readonly Answers[]; readonly Q8_0: readonly Distances[] } = JSON.parse(
   await Deno.readTextFile(new URL("gemma_embedding_expected.json", import.meta.url)),
 );
@@ -37,7 +37,7 @@ const fileOf = (type: "F32" | "Q8_0", seed = 1) =>
   synthesize({ architecture: "gemma-embedding", types: [type], seed });
 const floatsOf = (packed: string) => new Float32Array(decodeBase64(packed).buffer);
 
-/** 1 - cosine, of vectors of length 1, over all prompts. */
+/** Returns 1 - cosine of vectors of length 1, for all prompts. */
 function angles(a: readonly Float32Array[], b: readonly Float32Array[]): number[] {
   return a.map((vector, i) => vector.reduce((sum, x, k) => sum + (x - b[i][k]) ** 2, 0) / 2);
 }
@@ -77,8 +77,9 @@ Deno.test("gemma-embedding: F32 vectors match the exact ones and llama.cpp's", a
 });
 
 /*
- * For one seed it is chance which of both is nearer. One different rounding changes later ones, and moves a seed's distance by up to a tenth,
- * for llama.cpp also between two processors. Over 48 seeds the difference averages out to a fiftieth.
+ * For a single seed, chance decides whether compy or llama.cpp is nearer. One different rounding changes later ones,
+ * and moves a seed's distance by up to a tenth, for llama.cpp also between two processors. Over 48 seeds the difference
+ * averages out to a fiftieth.
  */
 fullTier.test("gemma-embedding: Q8_0 vectors are nearer to the exact ones than llama.cpp's", async () => {
   let [us, them] = [0, 0];

@@ -18,8 +18,9 @@ import { synthesize } from "../../testing/synth/synth.ts";
 import { isFullTier } from "../../testing/tier.ts";
 
 /*
- * Hostile files: each family's model gets every key and tensor corrupted in every way that the format allows, including missing keys that
- * the reader asks for. Each file must be refused with GgufError or load, without other errors and without long delays.
+ * Hostile files: each family's model gets every key and tensor corrupted in every way that the format allows, including
+ * missing keys that the reader asks for. Each file must be refused with GgufError or load, without other errors and
+ * without long delays.
  */
 
 const SLOWEST_MS = 2000;
@@ -43,7 +44,7 @@ function withKey(file: GgufFile, key: string, value: MetadataValue | undefined):
 function* spoiledTensors(file: GgufFile): Generator<[what: string, file: GgufFile]> {
   const seen = new Set<string>();
   for (const info of file.tensors.values()) {
-    // The same code reads this tensor of the next layer.
+    // The tensor of the next layer is read by the same code, so one layer suffices.
     const kind = info.name.replace(/\d+/, "");
     const first = !seen.has(kind);
     seen.add(kind);
@@ -100,7 +101,7 @@ class Runs implements Disposable {
   readonly #models = new Map<string, KernelModel>();
   readonly #done = new Set<string>();
 
-  /** Most corrupted keys do not change the plan, so equal programs run only once. */
+  /** Runs a step. Most corrupted keys do not change the plan, so equal programs run only once. */
   async step(file: GgufFile, plan: Plan): Promise<void> {
     const tensors = JSON.stringify(plan.tensors);
     const told = tensors + encodePlan(plan, LIMITS).toBase64();
@@ -156,7 +157,7 @@ for (const architecture of TAKEN) {
           what.startsWith(sound.metadata.getString("general.architecture"));
         const ms = await refusedOrLoaded(what, file, computes ? all : undefined);
         if (ms <= SLOWEST_MS) continue;
-        // Measure again: other processes may have used the cores.
+        // The time is measured again, because other processes may have used the cores.
         using anew = new Runs();
         const again = await refusedOrLoaded(what, file, computes ? anew : undefined);
         assert(again < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);

@@ -127,7 +127,8 @@ Deno.test("mixed layers: bit-identical for every chunking and number of threads"
 
 Deno.test("mixed layers: sequences over shared blocks get the same answers as alone", async () => {
   using model = await open();
-  // Longer than a chunk of attention, so that decoding sequences share the attention over common blocks.
+  // The common prefix is longer than a chunk of attention, so that decoding sequences share the attention over its
+  // blocks.
   const common = prompt(160, "common");
   const shared = shuffledBlocks(0, 5);
   await model.step([{ tokens: common, blockTable: shared }]);

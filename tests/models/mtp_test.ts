@@ -1,4 +1,7 @@
-/** Drafts of a model's own draft layer with the kernels: answers must equal those without, for all drafts and concurrent requests. */
+/**
+ * Drafts of a model's own draft layer with the kernels: answers must equal those without, for all drafts and concurrent
+ * requests.
+ */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { GgufError } from "../../engine/gguf/errors.ts";
@@ -46,7 +49,7 @@ function repeating(architecture: Architecture = "qwen35"): Uint8Array<ArrayBuffe
   return bytes;
 }
 
-/** Slow steps, so that drafts always pay off. */
+/** Cost model of slow steps, so that drafts always pay off. */
 class LongSteps extends StepCosts {
   override estimates(_sequences: number, from: number, to: number): Float64Array {
     return new Float64Array(to - from + 1).fill(1e6);
@@ -196,7 +199,7 @@ Deno.test("mtp: a prompt from the disk cache includes the draft layer's keys and
       const wanted = await run("off", false);
       assertEquals(await run("mtp", true), wanted);
       assertEquals(await run("mtp", true), { tokens: wanted.tokens, cached: 96 });
-      // Without the draft layer the cache is a different one.
+      // Without the draft layer, the cache identity differs.
       assertEquals(await run("off", true), wanted);
     });
   } finally {

@@ -33,7 +33,7 @@ export interface ParityFile {
   readonly prompts: readonly number[];
   /** Greedy tokens after each prompt. */
   readonly steps: number;
-  /** Also compared with the pass that rounds keys and values like the cache. */
+  /** Whether answers are also compared with the pass that rounds keys and values like the cache. */
   readonly rounded?: boolean;
 }
 
@@ -55,8 +55,9 @@ export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
 /**
- * Rounding can turn a near tie between experts or expert groups, which changes these answers more than all other rounding. With two seeds that is
- * chance, for compy and for llama.cpp (which differs as much between two processors). Twelve seeds average it out.
+ * Rounding can turn a near tie between experts or expert groups, which changes these answers more than all other
+ * rounding. With two seeds that is chance, for compy and for llama.cpp (which differs as much between two processors).
+ * Twelve seeds average it out.
  */
 function blockSeeds(name: Architecture): readonly number[] {
   const isMoved = ["gemma4_moe", "bailingmoe2", "afmoe"].includes(name);
@@ -100,7 +101,7 @@ export function prompt(length: number): number[] {
 export interface ExactStep {
   readonly ids: readonly number[]; // [TOP]
   readonly logprobs: readonly number[]; // [TOP]
-  /** For the same ids, with keys and values rounded like the CPU's cache. */
+  /** Log-probabilities of the same ids, with keys and values rounded like the CPU's cache. */
   readonly rounded?: readonly number[]; // [TOP]
 }
 
@@ -124,7 +125,7 @@ export interface ParityTable {
 export interface FileAnswers {
   /** First 16 hexadecimal digits of the file's SHA-256. */
   readonly sha256: string;
-  /** By prompt length. */
+  /** Exact cases by prompt length. */
   readonly cases: Readonly<
     Record<
       string,
@@ -153,7 +154,7 @@ export function unpackStep(text: string): ExactStep {
   return { ids, logprobs };
 }
 
-/** The table of an architecture. */
+/** Returns the URL of an architecture's table. */
 export function tableUrl(architecture: Architecture): URL {
   return new URL(`parity/${architecture}.json`, import.meta.url);
 }
@@ -181,7 +182,7 @@ export async function exactCases(table: ParityTable, file: ParityFile, bytes: Ui
   }));
 }
 
-/** The first 16 hexadecimal digits of the SHA-256. */
+/** Returns the first 16 hexadecimal digits of the bytes' SHA-256. */
 export async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes), 0, 8).toHex();
 }

@@ -31,7 +31,10 @@ export interface Judged {
   readonly llamaCpp: Distance;
 }
 
-/** Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU as asked or on the backend given. */
+/**
+ * Runs all prompts of a file in one step, each followed by its exact tokens; on the CPU as asked or on the backend
+ * given.
+ */
 export async function judge(
   file: ParityFile,
   on?: CpuModelOptions | Backend,
@@ -74,7 +77,7 @@ export async function judge(
   });
 }
 
-/** Our distance and llama.cpp's, over several prompts. */
+/** Returns compy's distance and llama.cpp's, over several prompts. */
 export function compare(judged: readonly Judged[]): { ours: Distance; llamaCpp: Distance } {
   const all = judged.flatMap((one) => one.distances.flat());
   const theirs = judged.map((one) => one.llamaCpp);
@@ -105,7 +108,7 @@ export function maxOfTopFive(
   return Math.max(...judged.flatMap((one) => one[from].flatMap((step) => step.slice(0, 5))));
 }
 
-/** Steps with another choice although the exact one leads by more than the prompt's `clear`. */
+/** Returns the steps with a different choice although the exact choice leads by more than the prompt's `clear`. */
 export function wrongChoices(judged: readonly Judged[], clear: (one: Judged) => number): string[] {
   return judged.flatMap((one) =>
     one.choices.flatMap(({ exact, ours, margin }, step) =>

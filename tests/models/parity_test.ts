@@ -20,8 +20,8 @@ import {
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 
 /*
- * Compares log-probabilities with exact ones along the exact greedy tokens. Float formats must stay within an absolute distance. Other
- * formats round activations to 8 bits, so llama.cpp's distance is the limit.
+ * Compares log-probabilities with exact ones along the exact greedy tokens. Float formats must stay within an absolute
+ * distance. Other formats round activations to 8 bits, so llama.cpp's distance is the limit.
  */
 
 /** Largest distance among the five most probable tokens. */
@@ -29,12 +29,12 @@ const FLOAT_LIMITS: Readonly<Record<string, number>> = { F32: 0.01, F16: 0.01, B
 /** Limit as a multiple of llama.cpp's distance, over all cases of a format. */
 const MEAN_LIMIT = 1.1;
 const MAX_LIMIT = 1.25;
-/** If the exact choice leads by more than this, compy must choose it too. */
+/** Lead of the exact choice from which compy must choose it too. */
 const CLEAR_MARGIN = 0.3;
 
 /**
- * Recurrent states make seeded hybrids about eight times as sensitive to rounding, and in mixtures rounding may select another expert. There
- * the choice must be exact only if it leads by more than twice llama.cpp's largest distance.
+ * Recurrent states make seeded hybrids about eight times as sensitive to rounding, and in mixtures rounding may select
+ * another expert. There the choice must be exact only if it leads by more than twice llama.cpp's largest distance.
  */
 const isHybrid = ({ options }: ParityFile) => options.architecture === "qwen35";
 const isMixture = ({ options }: ParityFile) => options.architecture === "qwen3moe";
@@ -134,8 +134,8 @@ fullTier.test("parity: mixtures in every format are at least as near to the exac
 });
 
 /**
- * llama.cpp's distances from the exact answers with its own KV cache in Q8_0, for dense models and hybrids. tools/parity/README.md describes
- * the measurement.
+ * llama.cpp's distances from the exact answers with its own KV cache in Q8_0, for dense models and hybrids.
+ * tools/parity/README.md describes the measurement.
  */
 const LLAMA_CPP_8_BITS: Readonly<Record<string, readonly [dense: Distance, hybrid: Distance]>> = {
   F32: [{ mean: 0.0105, max: 0.0846 }, { mean: 0.0058, max: 0.05 }],

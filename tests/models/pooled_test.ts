@@ -25,7 +25,7 @@ const EPSILON = 2 ** -20;
 /** One layer with a window, one without. Rounding errors of more layers could not be compared. */
 const LAYERS = MIXED.slice(0, 2);
 const { bytes, values } = mixedFile(LAYERS);
-/** No row of logits is ever wanted. */
+/** Compile options of steps without rows of logits. */
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 0 };
 
 const NORM = { name: "output_norm", eps: EPSILON };

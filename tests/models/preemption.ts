@@ -16,7 +16,7 @@ const SHARED = 64;
 const SHORTEST = 70;
 const LONGEST = 150;
 
-/** Request `id`; it takes at most 256 tokens. */
+/** Returns request `id`, which has at most 256 tokens. */
 export function requestOf(id: number, { seed }: Crowd, vocabSize: number): GenerateRequest {
   const tokens = (count: number, random: Random) =>
     Array.from({ length: count }, () => random.below(Math.min(256, vocabSize)));
@@ -89,8 +89,8 @@ function later({ processed, total }: TokenEvent & { type: "progress" }, before: 
 }
 
 /**
- * Asks each request alone on `alone`, then all concurrently on `crowded`, which may be the same engine. Throws at the first different answer,
- * or if a resource is not freed. Returns the number of preemptions.
+ * Asks each request alone on `alone`, then all concurrently on `crowded`, which may be the same engine. Throws at the
+ * first different answer, or if a resource is not freed. Returns the number of preemptions.
  */
 export async function compareCrowd(alone: Engine, crowded: Engine, crowd: Crowd): Promise<number> {
   const { requests, company } = crowd;

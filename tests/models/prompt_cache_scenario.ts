@@ -4,8 +4,8 @@ import { answer, openAll, PROMPTS, writeModels } from "./prompt_cache_models.ts"
 import { Random } from "../../testing/random.ts";
 
 /**
- * Kills processes that write the prompt cache (`deno task storms --only cache-kills`). Answers must be correct, starts must
- * succeed, and the folder must stay within its limit.
+ * Kills processes that write the prompt cache (`deno task storms --only cache-kills`). Answers must be correct, starts
+ * must succeed, and the folder must stay within its limit.
  */
 
 /** The child's output for one answer. */
@@ -19,10 +19,12 @@ export interface Answered {
 
 const CHILD = fromFileUrl(new URL("prompt_cache_child.ts", import.meta.url));
 
-/** A third of the size of all prompts. */
+/** Limit of the cache folder: a third of the size of all prompts. */
 export const BOUND = 4_000_000;
 
-/** Kills a process this many times at different moments. Returns the number of answers, and of answers from the disk. */
+/**
+ * Kills a process this many times at different moments. Returns the number of answers, and of answers from the disk.
+ */
 export async function killOften(kills: number, seed: number, maxLifeMs = 1500) {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
@@ -53,7 +55,7 @@ export async function killOften(kills: number, seed: number, maxLifeMs = 1500) {
   }
 }
 
-/** The answers of engines without a prompt cache. */
+/** Returns the answers of engines without a prompt cache. */
 async function truth(models: string): Promise<number[][][]> {
   const engines = await openAll(models);
   const all: number[][][] = [];
@@ -82,7 +84,7 @@ async function runAndKill(args: string[], lifeMs: number): Promise<Answered[]> {
   return text.split("\n").slice(1, -1).map((line) => JSON.parse(line));
 }
 
-/** The space that the files of a folder take. */
+/** Returns the bytes that the files of a folder occupy. */
 export function bytesOf(folder: string): number {
   let sum = 0;
   for (const { name } of Deno.readDirSync(folder)) {

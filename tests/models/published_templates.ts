@@ -46,7 +46,7 @@ async function readTemplates(folder: string, name: string, into: Map<string, str
   }
 }
 
-/** Installs jinja2 into the folder and returns what Python makes of each row of JSON; null where it refuses. */
+/** Installs jinja2 into the folder and returns Python's text for each row of JSON; null if Python refuses it. */
 export async function pythonTexts(folder: string, rows: string): Promise<(string | null)[]> {
   const to = join(folder, "jinja2");
   const options = ["--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--target", to];

@@ -15,16 +15,16 @@ const PHI = "Phi-4-mini";
 
 /** A template and its test case. */
 export interface RealTemplate {
-  /** In the folder, without `.jinja`. */
+  /** File name in the folder, without `.jinja`. */
   readonly name: string;
-  /** The case of FORMAT_CASES. */
+  /** Title of the template's entry in FORMAT_CASES. */
   readonly title: string;
   readonly changes?: Partial<FormatCase>;
-  /** Scripts that its histories can express; all if missing. */
+  /** Returns whether the template's histories can express a script; by default all. */
   readonly tells?: (script: Script) => boolean;
 }
 
-/** For formats that do not escape texts between quotes. */
+/** Selects scripts for formats that do not escape texts between quotes. */
 const unescaped = ({ calls }: Script) => !/['\\]/.test(JSON.stringify(calls).replaceAll('\\"', '"'));
 
 const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
@@ -135,7 +135,10 @@ export function modelOf(
   return { form, model: testModel({ ...form.parts, template: source, control: [...control, ...ends] }) };
 }
 
-/** The sources by name. `peer`: the folder of node-llama-cpp; if missing, it is downloaded into `folder`. */
+/**
+ * Returns the template sources by name. `peer`: the folder of node-llama-cpp; if missing, it is downloaded into
+ * `folder`.
+ */
 export async function fetchTemplates(folder: string, peer?: string): Promise<Map<string, string>> {
   const bundle = peer ? join(peer, "node_modules/node-llama-cpp", BUNDLE) : await fetchBundle(folder);
   const source = join(folder, "llama.cpp");

@@ -109,7 +109,7 @@ const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => v
     "got 2",
   ]],
   ["of a model with other tensors", ([, second], shards) => {
-    // Its third tensor has another tensor's name, and the count is correct.
+    // The third tensor has another tensor's name, and the count is correct.
     const view = new Uint8Array(shards[1]);
     const at = new TextDecoder("latin1").decode(view).indexOf("split.tensors.count") +
       "split.tensors.count".length + 4;

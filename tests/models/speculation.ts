@@ -23,7 +23,10 @@ export interface Asked {
   readonly leavesAfter: number;
 }
 
-/** Request `id`: a request of the preemption campaign with every kind of sampling. Some readers disconnect, and some requests repeat. */
+/**
+ * Request `id`: a request of the preemption campaign with every kind of sampling. Some readers disconnect, and some
+ * requests repeat.
+ */
 export function askedOf(id: number, seed: number, vocabSize: number, texts: readonly number[][] = []): Asked {
   const random = new Random(seed * 7_368_787 + (id & ~1)); // consecutive pairs may differ only in the seed
   const request = crowdRequest(id & ~1, { requests: 0, company: 0, seed }, vocabSize);
@@ -52,7 +55,7 @@ const FORMS: readonly Constraint[] = [
 ];
 const STOPS = ['"', ",", "1", "}", "given", "e t"];
 
-/** The same; most answers have a schema or grammar. */
+/** Returns request `id` as `askedOf` does, but most answers have a schema or grammar. */
 export function formAskedOf(id: number, seed: number, vocabSize: number): Asked {
   const { request, leavesAfter } = askedOf(id, seed, vocabSize);
   const random = randomFrom(seed * 7_368_787 + (id & ~1));
@@ -81,7 +84,7 @@ function samplingOf(random: Random, vocabSize: number, id: number): Partial<Samp
   };
 }
 
-/** The whole answer or its failure, without times, progress and cache-dependent figures. */
+/** Returns the whole answer or its failure, without times, progress and cache-dependent figures. */
 async function told(engine: Engine, { request, leavesAfter }: Asked): Promise<unknown[]> {
   const all: unknown[] = [];
   let tokens = 0;
@@ -110,13 +113,13 @@ export interface Compared {
   readonly drafted: number;
   readonly accepted: number;
   readonly preemptions: number;
-  /** Constrained answers that ended complete. */
+  /** Number of constrained answers that ended complete. */
   readonly formed: number;
 }
 
 /**
- * Asks each request alone on an engine without drafts, then `company` at a time on an engine with drafts. This engine is created when the
- * answers are known, so that its drafters may use them. Throws at the first different byte.
+ * Asks each request alone on an engine without drafts, then `company` at a time on an engine with drafts. This engine
+ * is created when the answers are known, so that its drafters may use them. Throws at the first different byte.
  */
 export async function compareDrafts(
   plain: Engine,

@@ -16,8 +16,8 @@ import { withTextModel } from "../../testing/text_model.ts";
 import { everyNth, fullTier } from "../../testing/tier.ts";
 
 /*
- * Compares vectors and scores with llama.cpp's and exact ones. With float weights they must match llama.cpp's within its rounding. If both
- * round activations to 8 bits, compy's must be nearer to the exact ones.
+ * Compares vectors and scores with llama.cpp's and exact ones. With float weights they must match llama.cpp's within
+ * its rounding. If both round activations to 8 bits, compy's must be nearer to the exact ones.
  */
 
 const TABLE: TextTable = JSON.parse(await Deno.readTextFile(TEXT_TABLE_URL));
@@ -27,7 +27,7 @@ const NEAR_SCORE = 1e-3;
 
 const floatsOf = (packed: string | number) => new Float32Array(decodeBase64(packed as string).buffer);
 
-/** 1 - cosine, of vectors of length 1. */
+/** Returns 1 - cosine of vectors of length 1. */
 function angle(a: Float32Array, b: Float32Array): number {
   return a.reduce((sum, x, i) => sum + (x - b[i]) ** 2, 0) / 2;
 }
@@ -67,7 +67,7 @@ fullTier.test("text parity: the digests in the table of exact answers match the 
 
 const isEncoder = ({ options }: TextModel) => SYNTH_MODELS[options.architecture].encoder ?? false;
 const ROUNDED = TEXT_MODELS.filter(({ options }) => options.types[0] !== "F32");
-/** On a single text, chance decides whether compy or llama.cpp is nearer. */
+/** Models that are only compared as a whole: on a single text, chance decides whether compy or llama.cpp is nearer. */
 const ROUNDED_ENCODERS = ROUNDED.filter(isEncoder);
 const ROUNDED_DECODERS = ROUNDED.filter((model) => !isEncoder(model));
 /** Limit for the geometric mean, over all texts, of compy's distance from the exact answer divided by llama.cpp's. */

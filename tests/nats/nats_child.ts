@@ -22,7 +22,7 @@ export const WORKER_PARALLEL = 8;
 const MODEL = { model: "fake" };
 const IN_FLIGHT = 64;
 
-/** The engine's answer to line n. */
+/** Returns the engine's answer to line n. */
 export function answerTo(n: number) {
   if (n % 17 === 0) return { status: 400, body: { error: { message: `no ${n}` } } };
   const body = { text: `${n} `.repeat(n * 13 % 400), usage: { prompt_tokens: n, completion_tokens: 1 } };
@@ -104,7 +104,7 @@ function sound(folder: string, ms: number): Execute {
   };
 }
 
-/** Returns 0 if the worker exits by itself with a reason. */
+/** Runs a broken worker. Returns 0 if it exits by itself with a reason. */
 async function workBroken(url: string, name: string): Promise<number> {
   try {
     await work(url, name, () => Promise.resolve({ status: 500, body: { error: { message: "broken" } } }));

@@ -10,8 +10,9 @@ import { NatsServer } from "./nats_server.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
- * Compares a constantly disturbed batch job over NATS with an undisturbed one, byte for byte. It has three workers on loopback and a real
- * nats-server. The disturbances are spread evenly over the job's lines (`deno task storms --only nats`).
+ * Compares a constantly disturbed batch job over NATS with an undisturbed one, byte for byte. It has three workers on
+ * loopback and a real nats-server. The disturbances are spread evenly over the job's lines (`deno task storms --only
+ * nats`).
  */
 
 const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
@@ -49,7 +50,7 @@ export interface CampaignReport {
   readonly kinds: Record<string, number>;
   readonly lost: number;
   readonly doubled: number;
-  /** The files equal those of an undisturbed run, byte for byte. */
+  /** Whether the files equal those of an undisturbed run, byte for byte. */
   readonly same: boolean;
   /** Number of repeated runs of lines. */
   readonly repeated: number;
@@ -115,7 +116,7 @@ class DisturbedJob implements AsyncDisposable {
   private readonly random: () => number;
   private readonly workers: Deno.ChildProcess[];
   private readonly stalls = new Set<Promise<void>>();
-  /** Broken workers and other runs beside the job. Some end by themselves and must succeed. */
+  /** Broken workers and further runs during the job. Some end by themselves and must succeed. */
   private readonly others: { child: Deno.ChildProcess; ends: boolean }[] = [];
   private coordinator!: Deno.ChildProcess;
   private ended!: Promise<number>;
@@ -188,7 +189,7 @@ class DisturbedJob implements AsyncDisposable {
     this.others.push({ child: this.spawn(role, [`${role}${this.names++}`], "null"), ends });
   }
 
-  /** Stops it for longer than a lease. */
+  /** Stops the coordinator for longer than a lease. */
   private async leaveAlone(): Promise<void> {
     for (const worker of this.workers.splice(0)) await kill(worker);
     await new Promise((resolve) => setTimeout(resolve, 1.5 * LEASE_MS));
@@ -205,7 +206,7 @@ class DisturbedJob implements AsyncDisposable {
     }
   }
 
-  /** Stops it for shorter or longer than a lease. */
+  /** Stops a worker for shorter or longer than a lease. */
   private stall(worker: Deno.ChildProcess): void {
     worker.kill("SIGSTOP");
     const stall = new Promise((resolve) => setTimeout(resolve, (0.2 + 2.3 * this.random()) * LEASE_MS)).then(
@@ -255,7 +256,7 @@ class DisturbedJob implements AsyncDisposable {
     const said = this.listen(child);
     this.ended = child.status.then(async ({ code, signal }) => {
       await said;
-      // Do not wait for a killed process.
+      // A killed process needs no wait.
       return signal === null ? code : await new Promise<never>(() => {});
     });
   }

@@ -9,7 +9,7 @@ const PLACES = [
   "/opt/homebrew/bin/nats-server",
 ];
 
-/** The program's path; undefined if it is missing. */
+/** Returns the path of nats-server; undefined if it is missing. */
 export function natsServerPath(): string | undefined {
   const named = Deno.env.get("COMPY_NATS_SERVER");
   return (named ? [named] : PLACES).find((path) => {
@@ -42,7 +42,7 @@ export class NatsServer implements AsyncDisposable {
     return new NatsServer(folder, process, port, more);
   }
 
-  /** Kills and restarts it, optionally with other arguments. Its memory is lost. */
+  /** Kills and restarts the server, optionally with other arguments. Its memory is lost. */
   async restart(more: readonly string[] = this.args): Promise<void> {
     this.process.kill("SIGKILL");
     await this.process.status;
@@ -51,7 +51,7 @@ export class NatsServer implements AsyncDisposable {
     await this.answering();
   }
 
-  /** Stops it; the URL then stops working. */
+  /** Stops the server; its URL then stops working. */
   async stop(): Promise<void> {
     try {
       this.process.kill("SIGKILL");

@@ -9,8 +9,8 @@ import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 /*
- * Batches over NATS with a real nats-server on loopback. Without one the tests are skipped and say so; COMPY_NATS_REQUIRED makes that a
- * failure.
+ * Batches over NATS with a real nats-server on loopback. Without one the tests are skipped and say so;
+ * COMPY_NATS_REQUIRED makes that a failure.
  */
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
@@ -113,7 +113,7 @@ async function withJob(
   }
 }
 
-/** Removes ids, times and cache hits. */
+/** Returns a body without ids, times and cache hits. */
 function lasting(body: unknown): unknown {
   const anew = new Set(["id", "created", "created_at", "completed_at", "prompt_tokens_details"]);
   const found = new Set(["input_tokens", "input_tokens_details", "cache_read_input_tokens"]);

@@ -8,7 +8,7 @@ import { fullTier } from "../../testing/tier.ts";
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const WAIT_MS = 20_000;
 
-/** The program's path; undefined if it is missing. Throws if it is required. */
+/** Returns the browser's path; undefined if it is missing. Throws if it is required. */
 export function browserPath(): string | undefined {
   const named = Deno.env.get("COMPY_BROWSER");
   const found = (named ? [named] : PLACES).find((path) => {
@@ -33,8 +33,8 @@ export interface OpenPage {
 }
 
 /**
- * Runs `test` with the page of a server open. Throws on failures that the page does not show: an exception, a violation of its
- * Content-Security-Policy, or a request outside `base`.
+ * Runs `test` with the page of a server open. Throws on failures that the page does not show: an exception, a violation
+ * of its Content-Security-Policy, or a request outside `base`.
  */
 export async function withPage(
   base: string,

@@ -1,6 +1,6 @@
 /** A proxy port that drops connections on demand. */
 export interface LossyProxy extends AsyncDisposable {
-  /** `http://127.0.0.1:PORT`. */
+  /** Address of the proxy: `http://127.0.0.1:PORT`. */
   readonly base: string;
   /** Ends all connections at once. */
   cut(): void;

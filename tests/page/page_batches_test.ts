@@ -55,7 +55,7 @@ browserTest("page: a batch goes from a dropped file to its downloads", async () 
 
         await card(page, "running");
         assertEquals(await barriers(), []);
-        await page.reload(); // the server stores it
+        await page.reload(); // the server stores the batch
         const done = await card(page, "done");
         assertMatch(await done.innerText(), /questions\.jsonl[^]*4 of 4 lines · 1 failed/);
         const answers = await download(page, done.getByRole("button", { name: "Answers" }));

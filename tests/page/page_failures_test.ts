@@ -114,7 +114,7 @@ browserTest("page: asks for the key once, and again after a wrong one", async ()
       await page.getByRole("button", { name: "Key" }).click();
       await dialog.getByLabel("Key", { exact: true }).fill("");
       await dialog.getByRole("button", { name: "Use this key" }).click();
-      await dialog.getByText("Missing or wrong API key").waitFor(); // the key was forgotten and is required
+      await dialog.getByText("Missing or wrong API key").waitFor(); // the old key was forgotten, and a key is required
       assertEquals(await page.evaluate(() => localStorage.getItem("compy.key")), null);
       await dialog.getByRole("button", { name: "Not now" }).click();
 

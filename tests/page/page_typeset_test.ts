@@ -109,7 +109,7 @@ browserTest("page: hostile formulas and code run no scripts and do not slow the 
 });
 
 browserTest("page: a growing answer keeps the elements of its finished parts", async () => {
-  // Longer than the test needs to check the page.
+  // The answer is longer than the test needs to check the page.
   const reply = () => "First $a$.\n\n```js\nlet a = 1;\n```\n\n```js\n" + "let b = 2;\n".repeat(600) + "```";
   await withServer({ reply, tokenMs: 3, contextLength: 8192 }, async ({ base }) => {
     await withPage(base, async ({ page }) => {

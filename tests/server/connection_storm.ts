@@ -4,7 +4,8 @@ import type { LiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /*
- * Waves of misbehaving clients beside well-behaved ones. No request of a well-behaved client may be lost or answered twice.
+ * Waves of misbehaving clients beside well-behaved ones. No request of a well-behaved client may be lost or answered
+ * twice.
  */
 
 export interface StormOptions {
@@ -20,7 +21,7 @@ export interface StormReport {
   readonly connections: number;
   /** Answered requests of well-behaved clients. */
   readonly answered: number;
-  /** Number of 429 responses to them. */
+  /** Number of 429 responses to well-behaved clients. */
   readonly deferred: number;
   /** Sorted latencies of /health on separate connections, in ms. */
   readonly health: readonly number[];
@@ -33,7 +34,7 @@ const BATCH_LINES = 60;
 const TICK_MS = 50;
 const OWN_STALL_MS = 500;
 
-/** When this process was last blocked for this long. */
+/** Time when this process was last blocked for long. */
 let heldUpAt = -Infinity;
 
 /** Watches this process until the returned function is called. */
@@ -131,7 +132,7 @@ async function misbehave(server: LiveServer, until: number, random: Random): Pro
       close(tcp);
     }
   } catch {
-    // Refused, reset or closed.
+    // The connection was refused, reset or closed.
   }
 }
 
@@ -139,7 +140,7 @@ function close(tcp: Deno.TcpConn): void {
   try {
     tcp.close();
   } catch {
-    // Closed already.
+    // The connection is already closed.
   }
 }
 
@@ -149,8 +150,8 @@ interface Answer {
 }
 
 /**
- * Sends a request on a new connection, so that closing an idle one cannot lose it. If this process was blocked so long that the server
- * sees a silent connection, the request is sent again.
+ * Sends a request on a new connection, so that closing an idle one cannot lose it. If this process was blocked so long
+ * that the server sees a silent connection, the request is sent again.
  */
 async function ask(server: LiveServer, path: string, body?: unknown): Promise<Answer> {
   const { hostname, port } = new URL(server.url);

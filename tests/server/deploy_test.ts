@@ -64,7 +64,7 @@ Deno.test("deploy/serve.ts: deno serve answers with a key, and SIGTERM lets a st
     try {
       child.kill("SIGKILL");
     } catch {
-      // It has ended.
+      // The program has already ended.
     }
     await child.status;
   }
@@ -77,7 +77,7 @@ Deno.test("deploy/compy.service: is valid, with a systemd exposure score below 2
     const text = await Deno.readTextFile(join(root, "deploy/compy.service"));
     await Deno.writeTextFile(unit, text.replace("ExecStart=/opt/compy/compy", "ExecStart=/bin/true"));
     const verified = await tried("systemd-analyze", ["verify", unit]);
-    if (!verified) return; // no systemd
+    if (!verified) return; // systemd is missing
     // Messages about other units of the machine do not matter.
     assertEquals(verified.text.split("\n").filter((line) => line.includes("compy")), []);
     const exposed = await tried("systemd-analyze", ["security", "--offline=true", "--threshold=20", unit]);

@@ -1,7 +1,8 @@
 import { Random } from "../../testing/random.ts";
 
 /*
- * Every endpoint that returns text or vectors: a request with a deterministic answer, and a reader for its whole and streamed form.
+ * Every endpoint that returns text or vectors: a request with a deterministic answer, and a reader for its whole and
+ * streamed form.
  */
 
 export interface EndpointCall {
@@ -9,7 +10,7 @@ export interface EndpointCall {
   readonly body: Readonly<Record<string, unknown>>;
   /** The compared part of a whole answer. */
   readonly read: (answer: Json) => string;
-  /** An event's contribution to it; undefined if the endpoint does not stream. */
+  /** Returns an event's contribution to the compared part; undefined if the endpoint does not stream. */
   readonly add?: (event: Json) => string | undefined;
 }
 

@@ -8,9 +8,7 @@ import { synthesize } from "../../testing/synth/synth.ts";
 const MOMENTS = ["load", "compile", "submit", "write", "map", "read", "time", "idle", "close"] as const;
 type Moment = typeof MOMENTS[number];
 
-/**
- * Seconds after which an operation counts as hanging. Time in which this process is stopped does not count.
- */
+/** Seconds after which an operation counts as hanging, without time in which this process is stopped. */
 const HANG_SECONDS = 300;
 const STREAMS = 4;
 const VOCABULARY = 300;
@@ -38,7 +36,7 @@ export class Losses {
   readonly moments = new Map<string, number>();
   readonly #restore: (() => void)[] = [];
   readonly #devices = new Set<GPUDevice>();
-  /** Live buffers. */
+  /** Live buffers of all GPU devices. */
   readonly #buffers = new Set<GPUBuffer>();
   /** Complete answers per request. */
   readonly #answers = new Map<number, Set<string>>();
@@ -276,7 +274,7 @@ export class Losses {
     counts.set(what, (counts.get(what) ?? 0) + 1);
   }
 
-  /** An integer below `n`. */
+  /** Returns a random integer below `n`. */
   #random(n: number): number {
     this.seed = Math.imul(this.seed, 1664525) + 1013904223 >>> 0;
     return Math.floor(this.seed / 2 ** 32 * n);

@@ -1,11 +1,11 @@
-/** Asks MCP servers from npm for their tools. */
+/** Starts MCP servers from npm and reads the tools that they list. */
 
 import { join } from "@std/path";
 import type { Tool } from "../../engine/chat/types.ts";
 
 export interface McpServer {
   readonly name: string;
-  /** npm package with its version. */
+  /** The npm package with its version. */
   readonly npm: string;
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;

@@ -6,8 +6,8 @@ import { type Engine, type KvType } from "../../engine/mod.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Compares the resident memory of a running model with its file, KV cache and states (`deno task memory FILE`). The suite measures small models
- * (memory_test.ts).
+ * Compares the resident memory of a running model with its file, KV cache and states (`deno task memory FILE`). The
+ * suite measures small models (memory_test.ts).
  */
 
 /** Allowed memory: a multiple of the file, plus bytes for everything except file and cache. */
@@ -20,15 +20,15 @@ const LOOK = 10;
 
 export interface MemoryOptions {
   readonly model: string;
-  /** Of each prompt. */
+  /** Number of tokens of each prompt. */
   readonly tokens: number;
   readonly sequences: number;
   readonly kvType?: KvType;
 }
 
-/** In bytes, except `tokens`. */
+/** Memory of a model in bytes. */
 export interface MemoryUse {
-  /** Of each prompt. */
+  /** Number of tokens of each prompt. */
   readonly tokens: number;
   readonly file: number;
   /** Peak use of the KV cache, and the use if every layer kept all tokens. */
@@ -80,7 +80,7 @@ export async function measureMemory(options: MemoryOptions): Promise<MemoryUse> 
   }
 }
 
-/** Random tokens: no two prompts have a common beginning. */
+/** Returns random tokens: no two prompts have a common beginning. */
 export function prompt(length: number, seed: number, vocabulary: number): number[] {
   const random = new Random(seed);
   return Array.from({ length }, () => random.below(vocabulary));

@@ -14,7 +14,7 @@ for (const architecture of ["qwen3", "lfm2"] as const) {
       await Deno.writeFile(model, synthesize({ architecture, types: ["Q8_0"], seed: 1, vocabulary: 20_000 }));
       const use = await measureMemory({ model, tokens: 1510, sequences: 2 });
       assert(use.taken <= use.allowed, JSON.stringify(use));
-      const blocks = 2 * 48 * 32; // tokens
+      const blocks = 2 * 48 * 32; // in tokens
       assertEquals(use.kv, blocks * use.kvOfAll / (2 * 1518));
     } finally {
       await Deno.remove(folder, { recursive: true });

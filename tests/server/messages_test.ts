@@ -8,8 +8,8 @@ import { run, withFolder } from "../../testing/commands.ts";
 import { judgeCalls, judgeJson, type Tool } from "../../testing/tool_calls.ts";
 
 /*
- * /v1/messages with the kernels, the grammar library and random weights, through everything except the network. All features of a request must
- * hold together, and the answer must be the same whole, streamed and as a batch line.
+ * /v1/messages with the kernels, the grammar library and random weights, through everything except the network. All
+ * features of a request must hold together, and the answer must be the same whole, streamed and as a batch line.
  */
 
 type Request = Anthropic.MessageCreateParamsNonStreaming & Record<string, unknown>;
@@ -24,7 +24,7 @@ const schema = {
   additionalProperties: false,
 };
 const tools = ["get_weather", "notes.add-one"].map((name) => ({ name, input_schema: schema }));
-/** The same tools in the checker's format. */
+/** The tools of the request in the checker's format. */
 const chatTools: Tool[] = tools.map(({ name, input_schema: parameters }) => {
   return { type: "function", function: { name, parameters } };
 });

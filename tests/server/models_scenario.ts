@@ -4,8 +4,8 @@ import { type LiveServer, runLiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * More models than memory (`deno task models`): random requests over all models; each answer must equal the answer alone. The suite runs a
- * few requests on small models (models_test.ts).
+ * More models than memory (`deno task models`): random requests over all models; each answer must equal the answer
+ * alone. The suite runs a few requests on small models (models_test.ts).
  */
 
 export interface CampaignOptions {
@@ -26,7 +26,7 @@ export interface CampaignResult {
   readonly wrong: number;
   /** Answers other than 200. */
   readonly refused: number;
-  /** Number of loads. */
+  /** Number of loads of models. */
   readonly loaded: number;
   /** Resident bytes without a loaded model: after one load of each, and at the end. */
   readonly resident: { readonly before: number; readonly after: number };
@@ -182,7 +182,7 @@ async function residentWithout(server: LiveServer, models: readonly string[], { 
   return await server.metric("process_resident_memory_bytes");
 }
 
-/** The best of several measurements: on a busy machine any one may be late. */
+/** Returns the best of several load times, because any single one may be late on a busy machine. */
 async function timeLoads(server: LiveServer, model: string, { loads, vocabulary }: CampaignOptions) {
   let [load, first] = [Infinity, Infinity];
   const prompt = [vocabulary - 1];

@@ -1,6 +1,6 @@
 /**
- * Loads and unloads models hundreds of times in turn, and reports the process' memory after some of the loads (pool_memory_test.ts). Needs
- * --expose-gc, so that garbage does not count.
+ * Loads and unloads models hundreds of times in turn, and reports the process' memory after some of the loads
+ * (pool_memory_test.ts). Needs --expose-gc, so that garbage does not count.
  */
 import type { GenerateRequest, HeldEngine } from "../../engine/mod.ts";
 import { openPool } from "../../lib/pool.ts";
@@ -40,7 +40,7 @@ function collect(): void {
 async function held(): Promise<Held> {
   for (let i = 0; i < 2; i++) {
     collect();
-    await new Promise((resolve) => setTimeout(resolve, 20)); // finalizers
+    await new Promise((resolve) => setTimeout(resolve, 20)); // lets finalizers run
   }
   const { rss, heapTotal, heapUsed, external } = Deno.memoryUsage();
   return {

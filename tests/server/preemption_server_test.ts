@@ -7,7 +7,7 @@ import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 const CLIENTS = 5;
 
 interface Answers {
-  /** By the choice's index. */
+  /** Texts by the choice's index. */
   readonly texts: string[];
   readonly reasons: string[];
   readonly usage: { prompt_tokens: number; completion_tokens: number };

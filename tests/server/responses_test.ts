@@ -5,8 +5,8 @@ import { type ChatModel, withChatModel } from "../../testing/chat_model.ts";
 import { judgeCalls, judgeJson, type Said, type Tool } from "../../testing/tool_calls.ts";
 
 /*
- * /v1/responses with the kernels, the grammar library and random weights, through everything except the network. Constraints must hold with all
- * other features, and the answer must be the same whole, streamed and as a batch line.
+ * /v1/responses with the kernels, the grammar library and random weights, through everything except the network.
+ * Constraints must hold with all other features, and the answer must be the same whole, streamed and as a batch line.
  */
 
 type Request = OpenAI.Responses.ResponseCreateParamsNonStreaming & { stream?: undefined };
@@ -27,7 +27,7 @@ const tools = ["get_weather", "notes.add-one"].map((name) => ({
   parameters: schema,
   strict: true,
 }));
-/** The same tools in the checker's format. */
+/** The tools of the request in the checker's format. */
 const chatTools: Tool[] = tools.map(({ type, name, parameters }) => ({
   type,
   function: { name, parameters },
@@ -50,7 +50,7 @@ function said({ output, status }: Response): Said {
   return { content: content.join(""), reasoning: reasoning.join(""), calls, finish };
 }
 
-/** Removes ids and times. */
+/** Returns the response without ids and times. */
 function lasting(response: Response) {
   const { output, usage } = response;
   const items = output.map((item) => ({ ...item, id: "", call_id: "" }));

@@ -20,7 +20,7 @@ const QUESTIONS = [
 
 const asked = (content: string) => [{ role: "user" as const, content }];
 
-/** The text of a greedy chat answer, with a different length per call. */
+/** Returns the text of a greedy chat answer, with a different length per call. */
 async function chatText({ client }: LiveServer, n: number): Promise<string> {
   const answer = await client.chat.completions.create({
     ...GREEDY,
@@ -202,7 +202,7 @@ live("what cannot be answered is a 4xx that says why", ["--ctx", "256"], async (
     client.completions.create({ model, prompt: "a fern ".repeat(15_000) }),
     client.chat.completions.create({ model, messages: asked("🦖".repeat(25_000)) }),
     client.chat.completions.create({ model, messages: asked("x".repeat(100_000)), stream: true }),
-  ].map(errorOf); // concurrent: the last may be refused first
+  ].map(errorOf); // concurrent: the last one may be refused first
   for (const refused of long) {
     const error = await refused;
     assertEquals([error.status, error.code], [400, "context_length_exceeded"]);

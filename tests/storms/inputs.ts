@@ -14,7 +14,7 @@ import { Losses } from "../server/losses.ts";
 import type { Figures, Scenario, Storm } from "./storm.ts";
 
 const DEMO = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
-/** Milliseconds on a busy machine; the library's own limit is CPU time. */
+/** Maximum milliseconds to compile a constraint on a busy machine; the library's own limit is CPU time. */
 const COMPILE_MS = 5000;
 
 async function badConstraints({ count, say }: Storm): Promise<Figures> {

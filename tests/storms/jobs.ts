@@ -61,7 +61,7 @@ function jobKills(kind: JobKind): Scenario {
   };
 }
 
-/** Each point in turn; the second kill of a job is at a point of its own recovery. */
+/** Kills jobs at each point in turn; the second kill of a job is at a point of its own recovery. */
 async function killAtPoints(count: number, seed: number, kind: JobKind): Promise<number> {
   const points = await pointsOf(POINT_LINES, kind);
   let kills = 0;

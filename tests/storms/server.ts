@@ -42,7 +42,7 @@ async function sigterms({ count, seed }: Storm): Promise<Figures> {
   return {};
 }
 
-/** Linux only: it counts the server's file descriptors. */
+/** Runs misbehaving clients. Linux only, because it counts the server's file descriptors. */
 async function connections({ count, seed, say }: Storm): Promise<Figures> {
   let figures: Figures = {};
   await inDataFolder((path) =>

@@ -26,7 +26,7 @@ const messageOf = (i: number) => ({
 // deno-lint-ignore no-explicit-any -- bodies of several APIs
 type Json = any;
 
-/** Calls a server that is away now and then: a failed call is repeated. */
+/** A client of a server that is sometimes down: failed calls are repeated. */
 class Client {
   constructor(private readonly url: string) {}
 

@@ -1,6 +1,6 @@
-/** What a scenario gets. */
+/** Parameters of a scenario. */
 export interface Storm {
-  /** How many faults. A row of storms.json names the unit. */
+  /** Number of faults. A row of storms.json names the unit. */
   readonly count: number;
   readonly seed: number;
   say(line: string): void;

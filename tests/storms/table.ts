@@ -13,7 +13,7 @@ export interface Row {
   readonly unit: string;
   /** Number of faults in half an hour of all campaigns. */
   readonly count: number;
-  /** The fewest that measure anything; default 1. */
+  /** Minimum number of faults for a useful measurement; default 1. */
   readonly least?: number;
   readonly outcome: string;
   /** Upper limits of figures. A scenario also throws at the first broken promise. */

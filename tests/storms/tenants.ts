@@ -1,4 +1,4 @@
-/* One key or one line of a job against the others. */
+/* Campaigns in which one API key, or one line of a job, burdens others. */
 import { assert, assertEquals } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { createGrammars } from "../../engine/grammar/grammars.ts";

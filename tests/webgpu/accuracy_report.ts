@@ -1,10 +1,10 @@
-/** Judges and prints what `deno task accuracy:webgpu` finds. */
+/** Judges and prints the measurements of `deno task accuracy:webgpu`. */
 import { asTable } from "../../bench/table.ts";
 import type { Arithmetic } from "../../engine/backend/backend.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Distance } from "./teacher_forced.ts";
 
-/** The CPU with the file's own types, and with the file's values in F32 so that it rounds no activations. */
+/** Names of the CPU settings: the file's own types, and its values in F32 so that no activation is rounded. */
 export const CPU = "CPU";
 export const EXACT = "CPU in F32";
 
@@ -22,14 +22,17 @@ export interface ProductRow {
   readonly passes: boolean;
 }
 
-/** A distance, and whether it passes each gate; undefined if there is no gate. */
+/** A distance, and whether it passes each gate; undefined without a gate. */
 export interface Judged extends Distance {
   readonly model: string;
   readonly top1: number;
   readonly gates?: { readonly meanKl: boolean; readonly top1: boolean; readonly perplexity: boolean };
 }
 
-/** The CPU's own rounding has no gate, nor has the distance between the GPU and 8-bit activations. */
+/**
+ * Returns a distance with its gates. The CPU's own rounding has no gate, nor has the distance between the GPU and 8-bit
+ * activations.
+ */
 export function judge(model: string, d: Distance): Judged {
   const top1 = d.same / d.tokens;
   if (d.from === CPU || d.of === CPU) return { ...d, model, top1 };
@@ -81,7 +84,7 @@ export function textTable(model: string, distances: readonly Judged[]): string {
   return asTable([[...head, ""], ...cells]);
 }
 
-/** The worst of one pair over all models. */
+/** The worst distance of one pair of settings over all models. */
 export interface Summary {
   readonly of: string;
   readonly from: string;

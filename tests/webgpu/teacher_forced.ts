@@ -18,14 +18,14 @@ import { sample } from "../../engine/sampling/sampler.ts";
 import { DEFAULT_SAMPLING } from "../../engine/mod.ts";
 import { floatCopy } from "./float_copy.ts";
 
-/** Rows of a step: few enough for the kernels of decoding. */
+/** Rows per step: few enough for the kernels of decoding. */
 const ROWS = 16;
 
 export interface Setting {
   readonly name: string;
   readonly backend: BackendName;
   readonly arithmetic?: Arithmetic;
-  /** Computes with the file's values in F32, so that no activation is rounded to 8 bits. */
+  /** Whether to compute with the file's values in F32, so that no activation is rounded to 8 bits. */
   readonly floats?: boolean;
 }
 
@@ -39,10 +39,7 @@ export interface Distance {
   readonly worstKl: number;
   /** Share of tokens with the same likeliest successor. */
   readonly same: number;
-  /**
-   * Where the likeliest token differs: the largest lead, in nats, that the reference gives its own. 0 where
-   * none differs.
-   */
+  /** Largest lead, in nats, of the reference's likeliest token over a differing choice; 0 if none differs. */
   readonly worstFlip: number;
   /** Relative difference of the perplexities. */
   readonly perplexity: number;

@@ -57,7 +57,7 @@ Exit code: 0 all gates hold, 1 one fails or something else failed, 2 wrong usage
 `;
 
 const ROWS_OF_X = 6;
-/** A copy in F32 takes 4 bytes per weight. */
+/** Maximum number of weights for a copy in F32, which takes 4 bytes per weight. */
 const MOST_WEIGHTS_IN_F32 = 2 ** 28;
 
 async function products(types: readonly TensorType[]): Promise<ProductRow[]> {
@@ -142,7 +142,7 @@ interface Findings {
   readonly errors: readonly { readonly model: string; readonly error: string }[];
 }
 
-/** Continues with the next model where one fails. */
+/** Reads texts with all models, and continues with the next one if one fails. */
 async function readAll(models: readonly string[], count: number, path: string | undefined) {
   const found: Judged[] = [];
   const errors: { model: string; error: string }[] = [];

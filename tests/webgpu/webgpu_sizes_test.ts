@@ -37,7 +37,7 @@ interface Split {
   /** Most bytes of a binding, and how many buffers the cache then has. */
   readonly bindingBytes: number;
   readonly buffers: number;
-  /** Tokens in steps of these lengths. */
+  /** Lengths of the steps in tokens. */
   readonly steps: readonly number[];
 }
 
@@ -169,7 +169,7 @@ gpuTest("weights: tensors beyond 4 GB in the file are read correctly", async () 
   const { from, header } = spread(bytes, hole);
   const source: ByteSource = {
     size: bytes.length + hole,
-    // Nothing that large is written anywhere.
+    // Such a large file is never written: reads return its parts.
     read(offset, into) {
       const count = Math.max(0, Math.min(into.length, this.size - offset));
       for (let i = 0; i < count; i++) {

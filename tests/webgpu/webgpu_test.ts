@@ -64,13 +64,10 @@ function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): num
 const load = async (bytes: Uint8Array, arithmetic: Arithmetic = "f32") =>
   await KernelModel.load(bytes, LIMITS, await WebGpuBackend.open({ arithmetic }));
 
-/**
- * Largest mean divergence from the CPU: of a model whose activations the CPU rounds to 8 bits, and of one in
- * floats.
- */
+/** Maximum mean divergence from the CPU, with 8-bit activations and in floats. */
 const ROUNDED = 2e-3;
 const FLOATS = 2e-6;
-/** Largest mean divergence of f16 from f32. */
+/** Maximum mean divergence of f16 from f32. */
 const HALF = 2e-4;
 
 // Every fourth layer of smollm3 has no rotation, nanbeige's layers run several times, and layers of deci lack
@@ -191,7 +188,7 @@ function withoutValues(bytes: Uint8Array<ArrayBuffer>): Uint8Array {
   return bytes;
 }
 
-/** Runs the same requests for logits on both. */
+/** Runs the same requests for logits on GPU and CPU. */
 async function bothAnswer(requests: readonly Partial<LogitsRequest>[], check: typeof assertSame) {
   const bytes = withoutValues(model("llama", ["F32"]));
   using cpu = await KernelModel.load(bytes, LIMITS);

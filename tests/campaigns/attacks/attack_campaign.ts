@@ -1,6 +1,6 @@
 /**
- * Measures how much one key's costly requests delay others (`deno task serve:attacks`). Prints the latency of `/health` and of another
- * key's short chats, alone and while 1 to 4 clients of the key attack.
+ * Measures how much one key's costly requests delay others (`deno task serve:attacks`). Prints the latency of `/health`
+ * and of another key's short chats, alone and while 1 to 4 clients of the key attack.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { join } from "@std/path";
@@ -44,7 +44,7 @@ const tool = (i: number) => ({
   },
 });
 
-/** Path and body of each attack. */
+/** Path and body of each attack's request. */
 const ATTACKS: Readonly<Record<string, readonly [string, () => unknown]>> = {
   "special tokens": ["/tokenize", () => ({ content: repeated("<|im_end|>"), with_pieces: true })],
   words: ["/tokenize", () => ({ content: repeated("Hello, my world! ", 700_000), with_pieces: true })],
@@ -76,7 +76,7 @@ interface Latencies {
   readonly chat: number[];
 }
 
-/** Asks for `/health` and short chats until the time has come. */
+/** Requests `/health` and short chats until the time is over. */
 async function measure(url: string, key: string, until: number): Promise<Latencies> {
   const headers = { "content-type": "application/json", authorization: `Bearer ${key}` };
   async function each(ask: () => Promise<Response>, waitMs: number): Promise<number[]> {

@@ -13,7 +13,7 @@ const REST = {
 } as const;
 const NORM = "model.layers.$1.post_attention_layernorm";
 
-/** The seeded Llama without its rotary factors. */
+/** ERNIE 4.5's model: the seeded Llama without its rotary factors. */
 export const ERNIE45: Published = {
   architecture: "llama",
   becomes: "ernie4_5",

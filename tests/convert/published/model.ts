@@ -20,7 +20,7 @@ export interface Published {
   readonly tokenizer: PublishedTokenizer;
   /** A text and its token ids, without the tokens around the text. */
   readonly ids: readonly [text: string, ids: readonly number[]];
-  /** Norm weights are published minus 1. */
+  /** Whether norm weights are published minus 1. */
   readonly shiftedNorms?: boolean;
   /**
    * Dimensions of a head, if checkpoints store the two rows of a rotary pair half a head apart instead of side by side.
@@ -28,7 +28,7 @@ export interface Published {
   readonly halves?: { readonly headDim: number };
   readonly change?: (tensors: Map<string, StoredTensor>, floats: (name: string) => Floats) => void;
   readonly dense?: boolean;
-  /** The conversion computes rotary factors from config.json, which differ from the seeded file's. */
+  /** Whether the conversion computes rotary factors from config.json, which differ from the seeded file's. */
   readonly ownFactors?: boolean;
 }
 

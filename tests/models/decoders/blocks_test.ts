@@ -18,7 +18,7 @@ for (const architecture of DECODERS) {
   });
 }
 
-// One seed of one architecture is chance, so all of them are compared together.
+// For one seed of one architecture the result is chance, so all are compared together.
 const [FORMAT] = BLOCK_FORMATS;
 Deno.test({
   name: `decoders in ${FORMAT}: together no further off than llama.cpp`,

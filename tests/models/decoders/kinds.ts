@@ -22,7 +22,7 @@ export type Kind =
 export interface Decoder {
   readonly architecture: Architecture;
   readonly kind: Kind;
-  /** Equal for models with the same ops and the same kinds of cache. */
+  /** Signature of the plan, equal for models with the same ops and the same kinds of cache. */
   readonly signature: string;
   /** Bytes of the model file. */
   readonly size: number;
@@ -44,7 +44,7 @@ async function describe(architecture: Architecture): Promise<Decoder> {
   return { architecture, kind, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
 }
 
-/** Returns the architecture with the smallest model file for each signature. */
+/** Returns the decoder with the smallest model file for each signature. */
 function representatives(decoders: readonly Decoder[]): Decoder[] {
   const found = new Map<string, Decoder>();
   for (const decoder of decoders) {
@@ -61,7 +61,7 @@ export async function decodersOfTier(): Promise<Decoder[]> {
   return isFullTier ? all : representatives(all);
 }
 
-/** Like decodersOfTier, but the first tier has only the smallest decoder of each kind. */
+/** Returns the decoders of decodersOfTier; in the first tier only the smallest decoder of each kind. */
 export async function kindsOfTier(): Promise<Decoder[]> {
   const decoders = (await decodersOfTier()).sort((a, b) => a.size - b.size);
   return isFullTier

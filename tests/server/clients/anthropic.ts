@@ -2,7 +2,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { type Call, isMood, MOOD, MOST, QUESTION, type Served } from "./calls.ts";
 
-/* npm `@anthropic-ai/sdk`. */
+/* Calls of the npm package `@anthropic-ai/sdk`. */
 
 const messages = [{ role: "user" as const, content: QUESTION }];
 const tools = [{ name: "set_mood", description: "Sets the mood", input_schema: MOOD as never }];

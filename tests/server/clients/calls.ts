@@ -1,13 +1,13 @@
 /** The server that the clients in the table call. */
 export interface Served {
-  /** `http://127.0.0.1:PORT`. */
+  /** Address of the server: `http://127.0.0.1:PORT`. */
   readonly base: string;
   readonly model: string;
 }
 
 /** One entry of the table: a call by a client, and the check of its result. */
 export interface Call {
-  /** `responses, streamed`. */
+  /** Name of the call, such as `responses, streamed`. */
   readonly name: string;
   /** Throws if the client fails or its result is wrong. */
   run(served: Served): Promise<void>;

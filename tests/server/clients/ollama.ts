@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { Ollama } from "ollama";
 import { type Call, isMood, MOOD, MOST, QUESTION, type Served } from "./calls.ts";
 
-/* npm `ollama`. */
+/* Calls of the npm package `ollama`. */
 
 const messages = [{ role: "user", content: QUESTION }];
 const tools = [{

@@ -4,7 +4,7 @@ import { zodFunction, zodResponseFormat, zodResponsesFunction, zodTextFormat } f
 import { z } from "zod";
 import { type Call, isMood, MOST, QUESTION, type Served, STEADY } from "./calls.ts";
 
-/* npm `openai`. */
+/* Calls of the npm package `openai`. */
 
 const Mood = z.object({ mood: z.enum(["calm", "wild"]), sure: z.boolean() });
 const messages = [{ role: "user" as const, content: QUESTION }];

@@ -1,10 +1,10 @@
 import { fromFileUrl } from "@std/path";
 import type { Served } from "./calls.ts";
 
-/* Clients that run in processes of their own: they want more of the system than tests may have, or another language. */
+/* Clients that run in separate processes, because they need further permissions or another language. */
 
 export interface ClientProgram {
-  /** Whose calls it makes. */
+  /** Names of the clients whose calls the program makes. */
   readonly clients: string;
   readonly command: string;
   readonly args: readonly string[];
@@ -51,7 +51,7 @@ function exists(path: string): boolean {
   }
 }
 
-/** Result of a call; `error` says why it failed. */
+/** Result of a call; `error`: the reason of its failure. */
 export interface Outcome {
   readonly call: string;
   readonly error: string | null;
