@@ -109,9 +109,11 @@ export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessa
  * const digit = { type: "integer", minimum: 0, maximum: 9 };
  * const add = {
  *   name: "add",
- *   parameters: { type: "object", properties: { a: digit, b: digit }, required: ["a", "b"], additionalProperties: false
- * }, }; await using model = await loadModel(); const { toolCalls } = await model.chat("1 + 2?", { tools: [add],
- * toolChoice: "required" }).answer(); console.log(toolCalls.map(run));
+ *   parameters: { type: "object", properties: { a: digit, b: digit }, required: ["a", "b"], additionalProperties: false },
+ * };
+ * await using model = await loadModel();
+ * const { toolCalls } = await model.chat("1 + 2?", { tools: [add], toolChoice: "required" }).answer();
+ * console.log(toolCalls.map(run));
  * ```
  */
 export interface ToolCall {

@@ -44,8 +44,8 @@ export interface Tool {
  *
  * const choice: ToolChoice = { name: "now" }; // or "auto", "none", "required"
  * await using model = await loadModel();
- * const { finishReason } = await model.chat("What time is it?", { tools: [{ name: "now" }], toolChoice: choice
- * }).answer(); console.log(finishReason); // tool_calls
+ * const { finishReason } = await model.chat("What time is it?", { tools: [{ name: "now" }], toolChoice: choice }).answer();
+ * console.log(finishReason); // tool_calls
  * ```
  */
 export type ToolChoice = "none" | "auto" | "required" | { readonly name: string };

@@ -250,10 +250,7 @@ export class Scheduler implements Restorer {
     }
   }
 
-  /**
-   * Gives each running sequence the block for its next token. If there is none, the sequence preempts another, or
-   * itself.
-   */
+  /** Gives each running sequence a block for its next token; without one, it preempts another, or itself. */
   #grow(): void {
     for (const priority of PRIORITIES) {
       const running = this.#running[priority];
@@ -325,9 +322,7 @@ export class Scheduler implements Restorer {
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
-  /**
-   * Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit.
-   */
+  /** Returns whether the sequence can be admitted now. Preempts others only if that makes it fit. */
   #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
     const victims = this.#victims(sequence);
     let [places, rows] = [this.#limits.parallel, 0];

@@ -113,8 +113,8 @@ export async function cancelBatch(
  * ```ts
  * import { type BatchCheckOptions } from "compy";
  *
- * const chats: BatchCheckOptions = { endpoint: "/v1/chat/completions", onRefused: ({ message }) =>
- * console.error(message) }; console.log(chats.endpoint);
+ * const chats: BatchCheckOptions = { endpoint: "/v1/chat/completions", onRefused: ({ message }) => console.error(message) };
+ * console.log(chats.endpoint);
  * ```
  */
 export interface BatchCheckOptions extends Pick<BatchOptions, "table" | "onRefused"> {

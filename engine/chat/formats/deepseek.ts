@@ -28,8 +28,8 @@ export const deepseek: CallFormat = {
       between: form.between,
       toolsInMessages,
       messages(messages, tools) {
-        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's template drops
-        // thoughts beside content.
+        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's keeps
+        // thoughts there.
         const shown = callsWritten(messages, (calls) => written(calls, form));
         return toolsInMessages && tools.length > 0 ? withTools(shown, tools, form) : shown;
       },
@@ -47,7 +47,7 @@ const END = { mark: "<｜tool▁calls▁end｜>" };
 
 type Pieces = MarkedText["pieces"];
 
-/** Text around a tool call's arguments and between calls. */
+/** Text around a call's arguments and between calls. */
 interface Form {
   head(name: string): Pieces;
   readonly tail: Pieces;
