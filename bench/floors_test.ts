@@ -20,7 +20,7 @@ Deno.test("speed limits: attention reads the cache of every sequence", () => {
 Deno.test("speed limits: a row of a prompt attends to itself and the rows before it", () => {
   const limits = { readGbps: 1e9, int8Gops: 2, f32Gflops: 0.5 };
   const noFaster = { readGbps: 1e9, int8Gops: 2, f32Gflops: 2 };
-  // Two layers, a query of 256, two products of two operations each; 400 rows of 200.5 tokens on average.
+  // Two layers, a query of 256, two products of two operations each; 400 rows attend to 200.5 tokens on average.
   const operations = 2 * 256 * 2 * 2 * 400 * 200.5;
   assertAlmostEquals(attentionFloor(plan, cost, PREFILL, limits), operations / 1e9);
   assertAlmostEquals(attentionFloor(plan, cost, PREFILL, noFaster), operations / 2e9);

@@ -5,7 +5,7 @@ const logits = (...probabilities: number[]) => Float32Array.from(probabilities, 
 
 Deno.test("perplexity: e to the mean negative log-likelihood, with its standard error", () => {
   assertEquals(estimate([3]), { value: 3, error: 0 });
-  // The variance of 1 and 3 around 2 is 1. For an estimate it is divided by the number of values minus 1.
+  // The variance of 1 and 3 around 2 is 1. The estimate's variance is divided by the number of values minus 1.
   assertEquals(estimate([1, 3]), { value: 2, error: 1 });
   const { value, error } = perplexityOf([Math.log(4), Math.log(16)]);
   assertAlmostEquals(value, 8);

@@ -27,7 +27,7 @@ Deno.test("completions: read options and verbs from the starts of the help's lin
   assertEquals(verbsOf(HELP.replace("VERB ", "")), []);
 });
 
-/** Returns the words that bash offers after these words. */
+/** Returns the words that bash offers after the given words. */
 async function offered(...words: string[]): Promise<string[]> {
   const script = await captured(() => completionsCommand(["bash"], COMMANDS));
   const line = `COMP_WORDS=(${words.map((word) => `'${word}'`).join(" ")}); COMP_CWORD=${words.length - 1}`;

@@ -18,7 +18,7 @@ const headAt = (head: number) => (head % kHeads) * (vHeads / kHeads) + Math.floo
 const valueAt = (i: number, size: number, first = 0) =>
   i < first ? i : first + headAt(Math.floor((i - first) / size)) * size + (i - first) % size;
 
-/** For each GGUF tensor of Qwen3.5: its source tensor, and the source index of each element. */
+/** Source of each GGUF tensor of Qwen3.5: its source tensor, and the source index of each element. */
 const QWEN35: Record<
   string,
   [source: string, at: (row: number, column: number) => [number, number], columns: number]

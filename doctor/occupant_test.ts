@@ -4,7 +4,7 @@ import { occupantOf } from "./occupant.ts";
 
 const HOST = "127.0.0.1";
 
-/** Answers every connection with these bytes; with none, keeps it open. */
+/** Answers every connection with the given bytes; without any, keeps it open. */
 async function answering(listener: Deno.Listener, answer: string): Promise<void> {
   for await (const connection of listener) {
     await connection.write(new TextEncoder().encode(answer)).catch(() => {});
@@ -41,7 +41,7 @@ Deno.test("occupant: a silent program counts as another program after a second",
 Deno.test("occupant: leaves no socket behind, and ignores one left by a killed server", async () => {
   const folder = await Deno.makeTempDir();
   const unix = join(folder, "a.sock");
-  // A separate process, because `eval` has all permissions and this process does not.
+  // The script runs in a separate process, because `eval` has all permissions and this process does not.
   const evaluate = async (script: string) => {
     const { stdout } = await new Deno.Command(Deno.execPath(), { args: ["eval", "-q", script] }).output();
     return new TextDecoder().decode(stdout).trim();

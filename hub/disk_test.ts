@@ -54,7 +54,7 @@ Deno.test("disk: a pull that fills the disk says so, keeps its bytes and resumes
   await withSmallDisk(8_000_000, async (models) => {
     const others = join(models, "others.bin");
     await Deno.writeFile(others, new Uint8Array(4_000_000));
-    const freeSpace = () => Promise.resolve(1e12); // simulates another program that fills the disk meanwhile
+    const freeSpace = () => Promise.resolve(1e12); // simulates another program that fills the disk
     const options = { source: "hf:me/Tiny-GGUF", models, endpoint: hub.endpoint, freeMemory: 1e9, freeSpace };
     const { code, message } = await assertRejects(() => pull(options), PullError);
     assertEquals(code, "PULL_DISK", message);

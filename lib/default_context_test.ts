@@ -11,7 +11,7 @@ import { identityOf, modelOf } from "./model.ts";
 import { openPool, type PoolOptions } from "./pool.ts";
 
 const OWN = 131_072;
-/** Tokens that the usual KV cache holds. */
+/** Number of tokens that the usual KV cache holds. */
 const USUAL = 4 * 4096;
 const LOAD = { threads: 1, kvShare: 1 };
 

@@ -6,7 +6,7 @@ import { identityOf, loadedOf, loadModel, type LoadOptions, type Model } from ".
 
 const GREETING = "My name is compy. I am a very small language model.";
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
-/** Generates until it is stopped. */
+/** Options for an answer that continues until it is stopped. */
 const ENDLESS = { ignoreEos: true, temperature: 0 };
 
 async function withModel(options: LoadOptions, test: (model: Model) => Promise<void>): Promise<void> {
@@ -103,7 +103,7 @@ Deno.test("model: a given chat template replaces the file's, and prompts with th
     assertEquals(other.prompt.endsWith("sentence. A Hi"), true);
     assert(other.template !== own.template);
     assertEquals(other.usage.cachedTokens, 0);
-    // Entries are found by their tokens, whichever template wrote them.
+    // Prompts are found by their tokens, with any template that wrote them.
     const third = await ask({ chatTemplate: `${rules}B {{ messages[0].content }}` });
     assert(third.usage.cachedTokens > 32, `${third.usage.cachedTokens} cached tokens`);
     assert(third.usage.cachedTokens < third.usage.promptTokens);

@@ -8,7 +8,7 @@ import { withServer } from "./testing_server.ts";
 const ASK = { role: "user", content: "Time?" };
 
 /**
- * Sends each request without a stream, with a stream, and as a batch line. Asserts that the model reads `expected`
+ * Sends each request as a whole answer, with a stream, and as a batch line. Asserts that the model reads `expected`
  * each time.
  */
 async function reads(path: string, requests: readonly (object | string)[], expected: unknown): Promise<void> {

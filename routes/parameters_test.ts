@@ -11,7 +11,7 @@ const schema = { type: "object" };
 const messages = [{ role: "user", content: "Hi" }];
 const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
 
-/** For each field: a value that constrains the answer, and a value that does not. */
+/** Values of each field: one that constrains the answer, and one that does not. */
 const WAYS: Record<string, [asks: unknown, nothing: unknown]> = {
   ebnf: ["root ::= [a-z]", null],
   functions: [[{ name: "f" }], []],
@@ -37,7 +37,7 @@ const OPENAI = [
   ...["guided_grammar", "structured_outputs"],
 ];
 
-/** Batches cannot use this endpoint. */
+/** Path of an endpoint that batches cannot use. */
 const COUNT = "/v1/messages/count_tokens";
 
 /** Each endpoint with a valid body and the fields that it supports. */

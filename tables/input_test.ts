@@ -13,7 +13,7 @@ interface Chat {
   messages: { role: string; content: string }[];
 }
 
-/** Answers with the question in capitals. Rows with "bad" fail. */
+/** A fake engine that answers with the question in capitals. Rows with "bad" fail. */
 const shout: Execute = ({ body }) => {
   const text = (body as unknown as Chat).messages.at(-1)!.content;
   if (text.includes("bad")) {
@@ -114,7 +114,7 @@ Deno.test("table: resumes a job only with the same file and question", async () 
   assertEquals((await run(storage, shout)).state, "already_done");
 
   const otherColumn = await stopped();
-  // Same size, and a change in a column that the prompt does not use.
+  // The new file has the same size, and a change in a column that the prompt does not use.
   otherColumn.rewrite("in.csv", content.replace("3,c", "4,c"));
   await assertRejects(() => run(otherColumn, shout), BatchError, "belongs to another input");
   const otherPrompt = await stopped();

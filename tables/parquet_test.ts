@@ -11,7 +11,7 @@ import { joined, rowsOf, storageWith } from "./testing.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 
 const PARQUET = { format: "parquet" } as const;
-/** Written by fixtures/many_types.py. */
+/** Parquet file with many types, written by fixtures/many_types.py. */
 const MANY_TYPES = await Deno.readFile(new URL("fixtures/many_types.parquet", import.meta.url));
 
 Deno.test("parquet: reads values of many types as texts and as JSON", async () => {
@@ -192,8 +192,8 @@ Deno.test("parquet: refuses damaged files, wherever they are cut or changed", as
   await refused(new Uint8Array(0));
   await refused(new TextEncoder().encode("PAR1 is not enough"));
   for (const length of [10, 1000, MANY_TYPES.length - 1]) await refused(MANY_TYPES.slice(0, length));
-  // For any changed byte, the file must be read or refused with BatchError. Byte 287 makes a page claim very
-  // many values.
+  // After any changed byte, the file must be read or refused with BatchError. Byte 287 makes a page claim very many
+  // values.
   for (let at = 287 % 41; at < MANY_TYPES.length; at += 41) {
     const bytes = MANY_TYPES.slice();
     bytes[at] ^= 0x55;

@@ -18,7 +18,7 @@ interface Called {
   readonly asked: Record<string, unknown>[];
 }
 
-/** Answers a chat with its last message in capitals. A message that contains "bad" fails. */
+/** A fake engine that answers a chat with its last message in capitals. A message with "bad" fails. */
 const shout: ExecuteOn = (engine, { body }) => {
   const { model, messages } = body as { model?: string; messages: { content: string }[] };
   if (model !== undefined && model !== engine.model.id) {

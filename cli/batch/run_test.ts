@@ -62,7 +62,7 @@ function line(n: number): string {
   });
 }
 
-/** Runs the test in its own folder, whose `in.jsonl` has 20 lines, two of them bad. */
+/** Runs the test in a temporary folder, whose `in.jsonl` has 20 lines, two of them bad. */
 async function inFolder(test: (path: (name: string) => string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "batch-cli-" });
   const lines = Array.from({ length: 20 }, (_, n) => line(n));

@@ -21,7 +21,7 @@ function openEngine(): Promise<OpenedEngine> {
   return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 
-/** Runs the command. After `stopAfter` answers it is interrupted and receives no more answers. */
+/** Runs the command. After `stopAfter` answers it is interrupted and gets no more answers. */
 async function batch(
   args: string[],
   stopAfter = Infinity,

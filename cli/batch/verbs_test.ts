@@ -18,7 +18,7 @@ function line(n: number): string {
 const good: ExecuteOn = () =>
   Promise.resolve({ status: 200, body: { usage: { prompt_tokens: 5, completion_tokens: 7 } } });
 
-/** Answers `count` lines, then no more. */
+/** A fake engine that answers `count` lines and then no more. */
 function only(count: number): ExecuteOn {
   return (engine, request) => {
     if (count-- > 0) return good(engine, request);
@@ -119,7 +119,7 @@ Deno.test("batch status and cancel: work on a stopped job without a model", asyn
     assertEquals(await job.code, 1);
     const { state, total, done } = await status(output);
     assertEquals([state, total], ["stopped", LINES]);
-    assert(done === 5 || done === 6, `${done}`); // one more line may have been in flight
+    assert(done === 5 || done === 6, `${done}`); // one more line may have been in progress
     const words = batch(["status", output]);
     await words.code;
     assertStringIncludes(
@@ -189,7 +189,7 @@ for (const order of ["completed", "input"]) {
   Deno.test(`batch retry-errors: after --order ${order}, asks only failed lines and keeps good answers byte for byte`, async () => {
     await inFolder(async (path) => {
       const lines = Array.from({ length: 40 }, (_, n) => line(n));
-      lines[13] = lines[12]; // shares the custom_id of a line that fails
+      lines[13] = lines[12]; // shares the custom_id of a failing line
       lines[14] = "{";
       await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
       const tooLong = (n: number) => n % 4 === 0;

@@ -74,7 +74,7 @@ Deno.test("word wrap: loses nothing and stays within the width for random texts"
     shown += wrap.end();
     assertEquals(shown.replace(/\s+/g, ""), text.replace(/\s+/g, ""));
     for (const line of shown.split("\n")) {
-      // Indentation moves a long word beyond the width, wherever it stands.
+      // With indentation, a long word may exceed the width.
       if (!/\t|^ /.test(line)) assert(cellsOf(line.trimEnd()) <= columns, JSON.stringify([seed, line]));
     }
   }

@@ -6,7 +6,7 @@ function logged() {
   const lines: string[] = [];
   let waiting: (() => void)[] = [];
   const report = errorLog({ write: (line) => lines.push(line), later: (work) => waiting.push(work) });
-  /** Returns the lines since the last call. */
+  /** Returns the log lines since the last call. */
   const written = () => lines.splice(0);
   const passMinute = () => {
     const due = waiting;
@@ -17,7 +17,7 @@ function logged() {
   return { report, written, passMinute };
 }
 
-/** An error of the system, under two errors that explain it. */
+/** Returns a system error inside two errors that explain it. */
 function caused(n: number, code: string): Error {
   const cause = Object.assign(new Error(`${code} (os error 28)`), { code });
   return new Error(`Batch ${n} pauses`, { cause: new Error("Cannot write", { cause }) });
@@ -49,7 +49,7 @@ Deno.test("error log: writes the stack of an unexpected error once, with those o
   const { report, written, passMinute } = logged();
   const broken = () => new Error("It is broken", { cause: new TypeError("x is undefined") });
   const first = broken();
-  for (let n = 0; n < 100; n++) report(first); // it ended a hundred requests
+  for (let n = 0; n < 100; n++) report(first); // one error ended a hundred requests
   for (let n = 0; n < 100; n++) report(broken());
   report("a text");
   const lines = written();

@@ -5,7 +5,7 @@ import { AnswerText } from "./answer_text.ts";
 
 const START = 258;
 
-/** Answers with `reply`. The shown text has thinking in parentheses. */
+/** Returns the text shown for the answer `reply`; thinking is in parentheses. */
 async function shown(reply: string, thinking: boolean) {
   const engine = new FakeEngine({ reply: () => reply });
   const plan = channelForm(START, () => [1]).plan({ messages: [] });

@@ -24,7 +24,7 @@ for (const [kind, [text, shown]] of Object.entries(KINDS)) {
     assertEquals([escaped(text), escapedLines(text)], [shown, shown]);
     for (let at = 0; at <= text.length; at++) {
       const stream = new EscapedStream();
-      // The newline ends what a stream holds back.
+      // The newline releases the text that a stream holds back.
       assertEquals(
         stream.next(text.slice(0, at)) + stream.next(text.slice(at)) + stream.next("\n"),
         shown + "\n",

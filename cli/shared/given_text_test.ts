@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { givenText, readText, type StandardInput } from "./given_text.ts";
 
-/** Standard input that holds a text or bytes and delivers three bytes per read. */
+/** Standard input with a text or bytes that delivers three bytes per read. */
 function sent(content: string | Uint8Array, isSent = true): StandardInput {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
   let at = 0;
@@ -16,7 +16,7 @@ function sent(content: string | Uint8Array, isSent = true): StandardInput {
   };
 }
 
-/** A terminal, where a read would wait for ever. */
+/** Standard input of a terminal, on which a read would wait forever. */
 const TERMINAL: StandardInput = {
   isSent: false,
   read: () => Promise.reject(new Error("standard input must not be read")),

@@ -205,7 +205,7 @@ Deno.test("convert: pairs SmolLM3's query rows and keeps its values", async () =
       written.values("blk.0.attn_q.weight"),
       SEPARATE.values.get("model.layers.0.self_attn.q_proj.weight")!,
     ];
-    // Row 1 of the file pairs with row 0: it is the checkpoint's row HEAD_DIM / 2.
+    // Row 1 of the file forms a pair with row 0: it is the checkpoint's row HEAD_DIM / 2.
     const half = HEAD_DIM / 2 * HIDDEN;
     assertEquals(q.slice(HIDDEN, 2 * HIDDEN), source.slice(half, half + HIDDEN));
     const v = "model.layers.0.self_attn.v_proj.weight";

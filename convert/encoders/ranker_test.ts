@@ -94,7 +94,7 @@ Deno.test("convert: a converted Qwen3-Reranker ranks by the model's own probabil
     for (const { index, relevance_score } of results) {
       if (index === 2) continue; // this document spells a control token, which the ranker treats as text
       const prompt = template.replace("{query}", "animals").replace("{document}", documents[index]);
-      // For a forced token, the log-probability is the model's own.
+      // For a forced token, the reported log-probability is the model's own.
       const [yes, no] = await Promise.all([YES, NO].map(async (id) => {
         const asked = { prompt, max_tokens: 1, temperature: 0, logprobs: 0, logit_bias: { [id]: 100 } };
         return (await server.post("/v1/completions", asked)).choices[0].logprobs.token_logprobs[0];

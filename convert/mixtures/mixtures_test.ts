@@ -102,7 +102,7 @@ fullTier.test("convert: writes DeepSeek V3's expert groups and a tenth of YaRN's
   assertEquals(multiplier, Math.fround(0.1));
 });
 
-/** For each model: keys that are impossible or that would change the computation. */
+/** Impossible keys, and keys that would change the computation, for each model. */
 const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[] = [
   ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, { n_group: 2, scoring_func: "other", moe_layer_freq: 2 }],
   ["DeepSeekMoE", DEEPSEEK_MOE, {
@@ -144,7 +144,7 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     first_k_dense_replace: 6,
   }],
   ["Ling", LING2, {
-    score_function: undefined, // before 2.0
+    score_function: undefined, // versions before 2.0
     use_qkv_bias: true,
     use_qk_norm: false,
     num_shared_experts: 2,

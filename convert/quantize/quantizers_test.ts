@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { BLOCK, E2M1, mxfp4 } from "./quantizers.ts";
 
-/** Returns the nearest code, ties to even, in doubles from the definition. */
+/** Returns the nearest code, ties to even, computed in doubles from the definition. */
 function nearest(value: number): number {
   const distances = E2M1.map((held) => Math.abs(Math.abs(value) - held));
   const least = Math.min(...distances);
@@ -10,7 +10,7 @@ function nearest(value: number): number {
   return value < 0 ? code | 8 : code;
 }
 
-/** Returns the block's exponent, then its codes. */
+/** Returns the block's exponent and codes by the definition of the format. */
 function byDefinition(values: Float32Array): number[] {
   const largest = Math.max(...values.map(Math.abs));
   const exponent = Math.max(0, Math.min(254, Math.floor(Math.log2(largest)) - 2 + 127));

@@ -139,7 +139,7 @@ Deno.test("tokenizer: an end token that only generation_config.json names gets a
     endEntries(Fields.of("generation_config.json", { eos_token_id }), entries)
       .map(({ key, value }) => [key.replace("tokenizer.ggml.", ""), value]);
   assertEquals(ends(undefined), []);
-  assertEquals(ends(260), []); // EOS
+  assertEquals(ends(260), []); // EOS only
   assertEquals(ends([258, 260]), []); // <|endoftext|>, which readers know
   assertEquals(ends([260, 259, 261]), [["eot_token_id", 259], ["eom_token_id", 261]]);
   for (const wrong of [[1, 2, 3], [320], [-1], ["<|user|>"], 1.5]) {

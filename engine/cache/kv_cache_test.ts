@@ -212,7 +212,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
   let shared = 0;
   let preempted = 0;
   const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
-  const contents = new Map<number, string>(); // what was computed into each block, including all earlier tokens
+  const contents = new Map<number, string>(); // tokens of each block, with all earlier ones
   const alive: Sequence[] = [];
   const enter = (sequence: Sequence) => {
     if (!admit(cache, sequence)) return;
@@ -272,7 +272,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
   return shared;
 }
 
-/** Computes all tokens in steps of at most 32 rows. Returns the most blocks held. */
+/** Computes all tokens in steps of at most 32 rows. Returns the maximum number of blocks held. */
 function chunks(cache: KvCache, sequence: Sequence): number {
   let most = 0;
   while (sequence.kv.cached < sequence.length) {
@@ -319,7 +319,7 @@ Deno.test("KvCache: shares a prefix up to where its last window is still in memo
   const half = [...promptOf(200), ...promptOf(121, 1)];
   assertEquals(shared(40, promptOf(330)), 320);
   assertEquals(shared(40, half), 192);
-  // Only the last window fits, so only the whole prefix can be reused.
+  // Only the last window fits into the cache, so only the whole prefix can be reused.
   assertEquals(shared(15, promptOf(330)), 320);
   assertEquals(shared(15, half), 0);
 });

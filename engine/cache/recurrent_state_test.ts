@@ -17,7 +17,7 @@ import type { LlmEngine } from "../loop/engine.ts";
 
 const LIMITS = { parallel: 4, kvBlocks: 64, stateSlots: 8 };
 
-/** Returns how many tokens of the prompt were found computed. */
+/** Returns the number of prompt tokens that were found computed. */
 async function reused(engine: LlmEngine, prompt: number[], maxTokens = 4): Promise<number> {
   const before = engine.stats().cachedTokens;
   const { tokens } = await generate(engine, { prompt, maxTokens, sampling: GREEDY });
@@ -105,7 +105,7 @@ Deno.test("states: a preempted batch request resumes from its prompt's snapshot"
   steps.release();
   assertEquals((await interactive).tokens, expectedTokens(short, 4));
   assertEquals((await batch).tokens, expectedTokens(long, 20));
-  // Only the two prompts started from nothing; the readmitted batch request did not.
+  // Only the two prompts started from nothing; the readmitted batch request continued.
   const beginnings = backend.steps.flat().filter(({ cached }) => cached === 0).length;
   assertEquals(beginnings, 2);
   await engine.close();

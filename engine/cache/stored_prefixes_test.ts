@@ -28,7 +28,7 @@ interface Setup {
   readonly weights?: string;
   readonly limit?: number;
   readonly warn?: (message: string) => void;
-  /** Replaces the store's `room`. */
+  /** Returns a value in place of the store's `room`. */
   readonly room?: () => number;
   readonly Backend?: typeof FakeBackend;
   readonly blockBytes?: number;
@@ -241,7 +241,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
       const ask = (priority: "batch" | "interactive", i: number) =>
         one.ask(prompts[i], { maxTokens: 110, priority });
       const answers = prompts.map((_, i) => i % 2 === 0 ? ask("batch", i) : undefined);
-      await settle(); // they run when the others arrive
+      await settle(); // the requests run when the others arrive
       prompts.forEach((_, i) => answers[i] ??= ask("interactive", i));
       assertEquals((await Promise.all(answers)).map((answer) => answer!.tokens), expected);
       const { preemptions, disk, kvBlocksUsed } = one.engine.stats();
@@ -429,7 +429,7 @@ Deno.test("disk: a request cancelled while parts are copied leaves nothing behin
 /** A backend with blocks of 2 MiB, which take a while to copy. */
 class WideBackend extends FakeBackend {
   static readonly blockBytes = 2 ** 21;
-  /** Bytes copied in since the last step. */
+  /** Number of bytes copied in since the last step. */
   copied = 0;
   most = 0;
 

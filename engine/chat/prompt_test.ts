@@ -50,7 +50,7 @@ Deno.test("prompt: a last message is continued inside or after thinking that the
     userDefined: THINK,
   });
   assertMatch(promptText(model, continued({ reasoning_content: "Let me" })), /\[assistant\]<think>\nLet me$/);
-  // This template's turns show no thinking.
+  // The template of this model shows no thinking in earlier turns.
   assertMatch(promptText(model, continued({ content: "Sun" })), /\[assistant\]Sun$/);
 });
 

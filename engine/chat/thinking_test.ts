@@ -37,7 +37,7 @@ function styled(
   return testModel({ template, control: asTokens ? marks : [] });
 }
 
-/** Measures how much of a text a model's grammars accept. */
+/** Measures the length of a text that a model's grammars accept. */
 class Judge implements Disposable {
   readonly #grammars: Grammars;
 

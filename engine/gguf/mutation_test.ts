@@ -81,7 +81,7 @@ const MUTATIONS: Mutation[] = [
   },
 ];
 
-/** Returns the bytes before `until` and those from `from` on. */
+/** Returns the bytes before `until`, followed by those from `from` on. */
 function splice(bytes: Uint8Array, until: number, from: number): Uint8Array {
   const [head, tail] = [bytes.subarray(0, until), bytes.subarray(from)];
   const spliced = new Uint8Array(head.length + tail.length);
@@ -111,8 +111,7 @@ Deno.test("reader: each of 20,000 mutated headers is read, or refused with GgufE
     outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
   }
   assert(slowest < 1000, `the slowest took ${slowest} ms`);
-  // All codes except GGUF_DATA, which is about weights, and GGUF_SPLIT, which needs several files; and
-  // "read".
+  // All codes except GGUF_DATA (about weights) and GGUF_SPLIT (several files) occur, and "read".
   assert(outcomes.size === 16, [...outcomes].join(" "));
 });
 
@@ -145,7 +144,10 @@ Deno.test("reader: refuses a file cut at any header byte, even if it shrank afte
   }
 });
 
-/** [value type, bytes per element, elements], at the limit for elements that become JavaScript values. */
+/**
+ * For each value type, bytes per element and number of elements, at the limit for elements that become JavaScript
+ * values.
+ */
 const LARGE = {
   STRING: [8, 8, 2_097_152],
   BOOL: [7, 1, 2_097_152],

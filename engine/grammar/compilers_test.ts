@@ -9,7 +9,7 @@ import { createGrammars } from "./grammars.ts";
 import { byteTokenizer } from "./testing.ts";
 import { CompilersBusy, type Constraint, ConstraintError } from "./types.ts";
 
-/** Compilers that run until they are ended by name. */
+/** Fake compilers that run until a test ends them by name. */
 class Trial {
   readonly compilers = new Compilers(50);
   readonly started: string[] = [];
@@ -146,7 +146,7 @@ function exists(path: string): boolean {
   }
 }
 
-/** An ambiguous grammar whose masks take too much work, different for each `i`. */
+/** Returns an ambiguous grammar whose masks take too much work, different for each `i`. */
 const ambiguous = (i: number): Constraint => ({
   kind: "gbnf",
   grammar: `root ::= "line ${i} " e\ne ::= [a-z] e e e | [a-z] e | [a-z]`,

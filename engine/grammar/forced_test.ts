@@ -82,7 +82,7 @@ interface Case {
   readonly text: string;
 }
 
-/** Returns a constraint and a text that meets it. */
+/** Returns a random constraint and a text that satisfies it. */
 function randomCase(random: () => number): Case {
   const pick = <T>(of: readonly T[]) => of[Math.floor(random() * of.length)];
   const kind = Math.floor(random() * 4);

@@ -92,7 +92,7 @@ Deno.test("GBNF: accepts exactly the texts of the grammar", async () => {
   grammars.close();
 });
 
-/** Returns all places where an expression may end, by trying every way: slow, but plainly the meaning of GBNF. */
+/** Returns all places where an expression may end, by trying every way: slow, but plainly GBNF's definition. */
 function ends(
   node: Gbnf,
   rules: ReadonlyMap<string, Gbnf>,

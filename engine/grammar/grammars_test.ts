@@ -210,7 +210,7 @@ Deno.test("matcher: nothing may follow once a pattern's lexer exceeds its limit"
   assertEquals([matcher.forced(), matcher.complete, matcher.mayEnd], [[], false, false]);
   matcher.close();
   assert(Deno.memoryUsage().rss - before < 128 << 20);
-  // A new answer is not affected.
+  // A new answer is not affected by the earlier failure.
   const other = grammar.matcher();
   assert(other.consume(a));
   other.close();

@@ -9,11 +9,11 @@ import { longestSequence } from "../cache/kv_blocks.ts";
 import { type EngineSize, engineSize, identityContext, type SizeOptions, usualContext } from "./size.ts";
 import type { MemoryBounds } from "./memory_error.ts";
 
-/** 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
+/** Model with 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
 const dense = { ...buildPlan(smallModel({ architecture: "llama", type: "Q8_0" })), contextLength: 8192 };
 const hybrid = { ...buildPlan(smallModel({ architecture: "qwen35", type: "Q8_0" })), contextLength: 8192 };
 const BLOCK = 32 * 528;
-/** The two layers of `dense`, one with a window of 64 tokens: half of those bytes each. */
+/** Model with the two layers of `dense`, one with a window of 64 tokens: half of those bytes each. */
 const windowed = withWindow(dense, 64);
 
 function withWindow(plan: Plan, window: number): Plan {
@@ -161,7 +161,7 @@ Deno.test("freeMemory: returns the free memory of the machine or control group, 
   const of = (available: number, limit: number, resident: number) =>
     freeMemory({ available, limit, resident })! / GB;
   assertEquals(of(24 * GB, 2 ** 63, GB / 8), 23); // no limit: the reserve is 1 GB
-  assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // the reserve is a tenth
+  assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // the reserve is a tenth of the memory
   assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
   assertEquals(of(24 * GB, GB, 2 * GB), 0);
   assertEquals(of(24 * GB, 0, GB / 8), 23); // sandbox without /sys: the limit is unreadable

@@ -33,7 +33,7 @@ Deno.test("embeddings: texts share steps, take no sequence slots, and run after 
   assertEquals(rowsOf(backend.steps.at(-1)!), [1, 10, 10, 10, 1]);
   await steps.next();
   assertEquals(rowsOf(backend.steps.at(-1)!), [1, 9, 10, 3]);
-  // Only the answer needs candidates; each text that ended in the step needs a row.
+  // Only the answer needs candidates. Each text that ended in the step needs a pooled row.
   assertEquals(backend.logitRequests.at(-1)!.length, 1);
   steps.release();
   assertEquals((await embedded).rows, texts.map(fakeRow));

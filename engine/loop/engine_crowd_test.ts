@@ -10,7 +10,7 @@ function dice(seed: number): (below: number) => number {
 
 const SHARED = promptOf(100, 99);
 
-/** Submits a request with random length, prefix, priority and cancellation. Its tokens must be the model's. */
+/** Submits a request with random length, prefix, priority and cancellation. The answer must have the model's tokens. */
 async function one(engine: LlmEngine, id: number, roll: (below: number) => number): Promise<void> {
   for (let wait = roll(20); wait > 0; wait--) await settle();
   const prompt = [...SHARED.slice(0, roll(101)), ...promptOf(1 + roll(40), id)];

@@ -62,12 +62,12 @@ class RandomLife {
   readonly #roll: (below: number) => number;
   readonly #contextLength: number;
   readonly #readers = new Map<Sequence, { full: boolean }>();
-  /** Tokens yet to be generated. */
+  /** Number of tokens that each sequence has yet to generate. */
   readonly #left = new Map<Sequence, number>();
   readonly #requests: number;
   #arrived = 0;
   rows = 0;
-  /** Rows that would be computed without any preemption. */
+  /** Number of rows that would be computed without any preemption. */
   needed = 0;
 
   /** With several tenants, the earliest sequence may be preempted: another tenant may get its place. */

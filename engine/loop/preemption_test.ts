@@ -24,7 +24,7 @@ function endless(length: number, seed = length): GenerateRequest {
   return { prompt: promptOf(length, seed), ignoreEos: true, sampling: GREEDY };
 }
 
-/** Reads this many tokens of an answer and leaves. */
+/** Reads `count` tokens of an answer and leaves the iteration. */
 async function leaveAfter(engine: LlmEngine, request: GenerateRequest, tokens: number): Promise<number[]> {
   const read: number[] = [];
   for await (const event of engine.submit(request)) {

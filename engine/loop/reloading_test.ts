@@ -4,7 +4,7 @@ import { FakeBackend, generate, GREEDY, promptOf, startEngine, stepByStep } from
 import type { Engine } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 
-/** Returns an engine that computes this many steps and fails in the next. */
+/** Returns an engine that computes `steps` steps and fails in the next one. */
 function engineFor(steps: number) {
   const started = startEngine();
   started.backend.gate = () =>

@@ -54,7 +54,7 @@ Deno.test("pool: unloads the least recently used idle model when memory is short
   ]);
   assert(refused.more.retryAfter! > 0);
   held[0].release();
-  held[0].release(); // same as once
+  held[0].release(); // releasing twice has the same effect as once
   assertEquals(await ask(pool, "b"), "b: Hi");
   assertEquals(log.slice(4), ["close a", "load b"]);
   held[1].release();

@@ -26,7 +26,7 @@ const bytes = (text: string) => [...new TextEncoder().encode(text)];
 const PROMPT = promptOf(40);
 const spell = (token: number) => Uint8Array.of(token);
 
-/** An object with forced keys and free values. */
+/** Constraint for an object with forced keys and free values. */
 const OBJECT = form('{"name": "....", "town": "......"}');
 const OBJECT_TEXT = /^\{"name": "[a-z]{4}", "town": "[a-z]{6}"\}$/;
 

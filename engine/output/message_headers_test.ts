@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { HeaderTracker } from "./message_headers.ts";
 
-/** Marks, which have no text, followed by texts. */
+/** Tokens of the test: marks, which have no text, then texts. */
 const WORDS = ["<channel>", "<message>", "<end>", " to", "final", "hm"];
 const MARKS = 3;
 const spell = (token: number) => new TextEncoder().encode(token < MARKS ? "" : WORDS[token]);

@@ -104,7 +104,7 @@ Deno.test("StopMatcher: a long list gives the same result, and its length costs 
   const text = "ab".repeat(500_000);
   const start = performance.now();
   for (let i = 0; i < text.length; i += 4) matcher.push(text.slice(i, i + 4));
-  // Following every stop string by itself takes over ten seconds.
+  // Following every stop string separately takes over ten seconds.
   assert(performance.now() - start < 3000);
 });
 

@@ -23,7 +23,7 @@ const spell = (token: number) => new TextEncoder().encode(WORDS[token]);
 const tokens = (...words: string[]) => words.map((word) => WORDS.indexOf(word));
 const MARKS = { anywhere: false, begin: tokens("<", "think", ">"), end: tokens("</", "think", ">") };
 
-/** Returns which tokens of an answer are thinking, and how many tokens are counted. */
+/** Returns which tokens of an answer are thinking, and the number of counted tokens. */
 function follow(open: boolean, words: string[], more: Partial<ThinkingBounds> = {}): [string, number] {
   const thinking = new Thinking({ ...MARKS, ...more, open, budget: Infinity }, spell);
   const took = tokens(...words).map((token) => {

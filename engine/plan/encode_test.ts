@@ -67,7 +67,7 @@ const SHAPES = {
   "falcon-h1": [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, ...MAMBA]],
 } as const;
 
-/** Returns form, kind of rows (for experts also their count and the number chosen), columns and offset. */
+/** Returns a buffer's form, kind of rows (for experts also their count and the chosen number), columns and offset. */
 function readBuffer(r: Reader): number[] {
   const [form, rows] = r.u32s(2);
   return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];

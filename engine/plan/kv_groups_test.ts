@@ -7,7 +7,7 @@ import { kvBlockBytes, kvBytesPerToken, type Plan } from "./plan.ts";
 interface Layer {
   readonly heads: number;
   readonly headDim: number;
-  /** 0 means no window. */
+  /** Window of the layer in tokens; 0 means no window. */
   readonly window: number;
 }
 

@@ -40,7 +40,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "nemotron_h-q8_0": { architecture: "nemotron_h", type: "Q8_0" },
 };
 
-/** More models, in the shapes of the synthetic test models. */
+/** Further models, in the shapes of the synthetic test models. */
 const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types" | "drafts">>> = {
   "qwen35-drafts-q8_0": { architecture: "qwen35", types: ["Q8_0"], drafts: 1 },
   "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },

@@ -26,11 +26,11 @@ function penalties(
 }
 
 Deno.test("DRY: the logit of a token that extends a repetition is lowered by multiplier * base^(n - allowed)", () => {
-  assertEquals(penalties("abcdab"), [["c", 0.8]]); // "ab" again: n = 2
+  assertEquals(penalties("abcdab"), [["c", 0.8]]); // "ab" occurs again: n = 2
   const [[token, value]] = penalties("abcdabc");
   assertEquals(token, "d");
   assertAlmostEquals(value, 0.8 * 1.75);
-  assertEquals(penalties("abcda"), []); // "a" alone is allowed
+  assertEquals(penalties("abcda"), []); // a repetition of "a" alone is allowed
   assertEquals(penalties("abcda", { dryAllowedLength: 1 }), [["b", 0.8]]);
 });
 
@@ -76,7 +76,7 @@ Deno.test("DRY: penalties match the definition on random texts", () => {
   }
 });
 
-/** Returns the penalties straight from the definition, character by character. */
+/** Returns the penalties by the definition, character by character. */
 function defined(text: string): Map<string, number> {
   const run = text.length - 1 - text.lastIndexOf("\n");
   const result = new Map<string, number>();
@@ -100,5 +100,5 @@ Deno.test("DRY penalties: with() returns those after a draft and changes no stat
     assertEquals(dry.with(Int32Array.from(draft)).penalties(Int32Array.from(all)), taken);
   }
   dry.push(2);
-  assertEquals(dry.penalties(Int32Array.of(...text, 2)), new Map()); // the draft was not taken
+  assertEquals(dry.penalties(Int32Array.of(...text, 2)), new Map()); // the draft was not accepted
 });

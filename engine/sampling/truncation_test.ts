@@ -81,7 +81,7 @@ Deno.test("truncate: typical-p may remove the most probable token", () => {
 Deno.test("truncate: XTC removes all tokens above the threshold except the least probable of them", () => {
   const always = { xtcProbability: 1 };
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.1 }), [2, 3, 4, 5, 6, 7]);
-  assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3 }), [0, 1, 2, 3, 4, 5, 6, 7]); // only one token
+  assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3 }), [0, 1, 2, 3, 4, 5, 6, 7]); // only one is above it
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0 }), [7]);
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3, topK: 2 }), [1]); // 0.62 and 0.38
 });

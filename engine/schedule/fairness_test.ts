@@ -15,7 +15,7 @@ function asked(cacheSalt: string, length: number, maxTokens: number, more: Parti
   };
 }
 
-/** Returns the answer's tokens when nothing else runs. */
+/** Returns the answer's tokens if nothing else runs. */
 async function alone(request: GenerateRequest): Promise<number[]> {
   const { engine } = startEngine({ kvBlocks: 200 });
   const { tokens } = await generate(engine, request);
@@ -23,7 +23,7 @@ async function alone(request: GenerateRequest): Promise<number[]> {
   return tokens;
 }
 
-/** Lengths of the parts of the newest step. */
+/** Returns the lengths of the parts of the newest step. */
 const newest = (backend: ReturnType<typeof startEngine>["backend"]) =>
   backend.steps.at(-1)!.map(({ length }) => length);
 

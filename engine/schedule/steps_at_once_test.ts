@@ -47,7 +47,7 @@ Deno.test("several steps per call: only computed blocks are shared after an earl
     sampling: GREEDY,
   });
   assertEquals(next, expectedTokens(follow, 30));
-  const computed = prompt.length + answer.length - 1; // the last token never was a row
+  const computed = prompt.length + answer.length - 1; // the last token was never a row
   assert(finish.usage.cachedTokens <= computed, `${finish.usage.cachedTokens} of ${computed} tokens reused`);
   await engine.close();
 });

@@ -12,7 +12,7 @@ function streamed(tokenizer: Tokenizer, tokens: number[], options?: DecodeOption
   return [...tokens.map((token) => stream.push(token)), stream.end()];
 }
 
-/** Token n is byte n. */
+/** Tokenizer in which token n is byte n. */
 const bytes = createTokenizer(bpeMetadata({}));
 
 Deno.test("decoder: a stream returns a character with its last byte, and never part of one", () => {
@@ -131,7 +131,7 @@ Deno.test("decoder: removes the blank before the first word, unless the text is 
       [[blank, blankA], " a"],
       [[3 + 0x20, blankA], " a"],
       [[], ""],
-      // As in llama.cpp, the blank is removed only from the first token.
+      // The blank is removed only from the first token, as in llama.cpp.
       [[1, blankA], " a"],
     ] as [number[], string][]
   ) {

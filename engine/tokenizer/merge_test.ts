@@ -17,7 +17,7 @@ function merge(rules: Rule[], symbols: number[]): number[] {
   return [...buffer.subarray(0, finish(mergePairs(buffer, buffer.length, tableOf(rules))))];
 }
 
-/** Applies the first rule at its leftmost position, until no rule applies. */
+/** Returns the symbols after applying the first rule at its leftmost position, until no rule applies. */
 function mergeNaively(rules: Rule[], symbols: number[]): number[] {
   const left = [...symbols];
   for (;;) {
@@ -50,7 +50,7 @@ Deno.test("merge: equals merging one pair at a time, for random rules and symbol
     const rules: Rule[] = [];
     for (let merged = 4; merged < 4 + random(12); merged++) {
       const pair: [number, number] = [random(merged), random(merged)];
-      // As in vocabularies with scores, pairs may share a priority or a merged token.
+      // Pairs may share a priority or a merged token, as in vocabularies with scores.
       const isNew = !rules.some(([a, b]) => a === pair[0] && b === pair[1]);
       if (isNew) rules.push([...pair, random(6), merged]);
     }

@@ -199,7 +199,7 @@ Deno.test("tokenizer: refuses a text with too many tokens, if possible before sp
   }
 });
 
-/** Each with words that its message must contain. */
+/** Invalid vocabularies, each with words that the error message must contain. */
 const REFUSED: [what: string, values: Record<string, MetadataValue>, words: string[]][] = [
   ["another model", { "ggml.model": "rwkv" }, [
     "GGUF_VOCAB",

@@ -159,7 +159,7 @@ Deno.test("Journal: refuses a damaged header with a damaged copy, and leaves the
     const storage = new SimStorage(seeded(1));
     storage.put(PATH, damaged);
     if (records.length === 0) {
-      (await opened(storage)).close(); // no answers, so nothing to lose
+      (await opened(storage)).close(); // no answers, so nothing is lost
       continue;
     }
     const error = await assertRejects(() => opened(storage), BatchError, "damaged in its first 12288 bytes");

@@ -17,7 +17,7 @@ function ids(storage: SimStorage, path: string): number[] {
     .map((text) => Number(JSON.parse(text).custom_id.slice(3))).toSorted((a, b) => a - b);
 }
 
-/** `answer` gets undefined for probes, which ask whether an engine works. */
+/** A fake engine. `answer` receives undefined for probes, which test whether an engine works. */
 function answering(
   answer: (n: number | undefined) => Answer,
 ): { execute: Execute; asked: Map<unknown, number> } {

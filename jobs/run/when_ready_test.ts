@@ -56,7 +56,7 @@ Deno.test("whenReady: lines wait while the engine loads, and run when it is read
 
 Deno.test("whenReady: retries the lines of a failed engine together, and after a second failure one at a time", async () => {
   const { become, line, inEngine, listeners } = open();
-  /** The engine fails while it holds these lines, and becomes ready again. */
+  /** Makes the engine fail while it holds the given lines, and become ready again. */
   const fail = async (asked: Awaited<ReturnType<typeof inEngine>>) => {
     become("loading");
     for (const { answer } of asked) answer(500, "engine_failed");

@@ -74,6 +74,6 @@ Deno.test("ResponseStore: long responses never keep the event loop busy for 20 m
     await store.of("")!.save(id, { previous: null, head: {}, input, output: [] });
     assertEquals((await store.of("")!.read(id))?.input.length, 10_000);
     clearInterval(timer);
-    assert(longest < 40, `${longest} ms`); // 20, and what other threads use meanwhile
+    assert(longest < 40, `${longest} ms`); // 20 ms, and the time of other threads meanwhile
   });
 });

@@ -196,7 +196,7 @@ Deno.test({
     }),
 });
 
-/** Repeats `look` until it finds something, and returns that. */
+/** Repeats `look` until it returns a value, and returns that value. */
 async function until<T>(look: () => Promise<T | undefined>): Promise<T> {
   for (let i = 0; i < 600; i++) {
     const found = await look();

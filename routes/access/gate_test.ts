@@ -83,7 +83,7 @@ Deno.test("open health: only /health needs no key, as the OpenAPI document says"
   const { ask } = open({ apiKeys: ["secret"], openHealth: true });
   assertEquals((await ask("GET", "/health")).status, 200);
   assertEquals((await ask("GET", "/health", { authorization: "Bearer secret" })).status, 200);
-  assertEquals((await ask("GET", "/health/")).status, 200); // the same route
+  assertEquals((await ask("GET", "/health/")).status, 200); // the same route as without the slash
   for (const path of ["/ready", "/metrics", "/v1/models", "/health/x", "/healthy"]) {
     assertEquals((await ask("GET", path)).status, 401, path);
   }

@@ -60,7 +60,7 @@ Deno.test("keys: tokens refill evenly, and retry-after is the time until some ar
   const allowance = new Allowance("It", { tokensPerMinute: 600 });
   const refusal = (now: number) => assertThrows(() => allowance.enter(now), ApiError);
   allowance.enter(0)();
-  allowance.take(700); // a request may take more than is left
+  allowance.take(700); // a request may take more than the remaining tokens
   const error = refusal(0);
   assertEquals([error.status, error.code, error.type], [429, "rate_limit_exceeded", "rate_limit_error"]);
   assertEquals(error.headers["retry-after"], "11");

@@ -68,7 +68,7 @@ Deno.test("message batches: answer every request as /v1/messages does, and bad o
       assertEquals(batch.request_counts, { ...counts, succeeded: 2, errored: 3 });
       assert(batch.ended_at! >= batch.created_at && batch.results_url !== null);
 
-      // More downloads than may run at once: each download that ends early frees its place.
+      // The downloads exceed the limit, so each one that ends early must free its place.
       for (let i = 0; i < 20; i++) {
         const url = `${client.baseURL}${batch.results_url}`;
         const head = await fetch(url, { method: "HEAD" });

@@ -16,7 +16,7 @@ Deno.test("secondsUntilRoom: estimates from queue length and recent rate, within
   noteStart(engine, 0);
   for (let i = 1; i <= 100; i++) noteEnd(engine, i * 500);
   assertEquals(secondsUntilRoom(engine, 50_500), 5); // 10 waiting, two end per second
-  assertEquals(secondsUntilRoom(engine, 50_000 + 32 * 500), 10); // no further ends: the rate falls
+  assertEquals(secondsUntilRoom(engine, 50_000 + 32 * 500), 10); // no further answers end, so the rate falls
   assertEquals(secondsUntilRoom(engine, 10 ** 9), 59);
   for (let i = 0; i < 100; i++) noteEnd(engine, 10 ** 9 + i);
   assertEquals(secondsUntilRoom(engine, 10 ** 9 + 100), 1);

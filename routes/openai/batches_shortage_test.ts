@@ -24,7 +24,7 @@ type Shortage = "ENOSPC" | "EMFILE";
 /** A file system whose calls fail from call number `from`, for `lasting` calls. */
 class ShortDisk implements Storage {
   calls = 0;
-  /** The operation that failed first. */
+  /** Name of the operation that failed first. */
   failed: string | undefined;
 
   constructor(

@@ -38,7 +38,7 @@ type Request = OpenAI.Responses.ResponseCreateParamsNonStreaming & { stream?: un
 type Response = OpenAI.Responses.Response;
 type Item = OpenAI.Responses.ResponseOutputItem;
 
-/** Returns the first item of a type. */
+/** Returns the first output item of a type. */
 function itemOf<Type extends Item["type"]>({ output }: { output: Item[] }, type: Type) {
   return output.find((item) => item.type === type) as Extract<Item, { type: Type }>;
 }

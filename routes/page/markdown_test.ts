@@ -151,7 +151,7 @@ Deno.test("markdown: a formula with lines of its own is a block, whatever its li
     { type: "math", tex: "x" },
     { type: "list", start: null, items: [[paragraph("y:"), { type: "math", tex: "z" }]] },
   ]);
-  // It is still being written.
+  // The formula is still being written, so its block stays open.
   assertEquals(blocks("$$\na\n- b"), [{ type: "code", language: "latex", text: "a\n- b" }]);
   assertEquals(blocks("$$ a\n\nb").map(({ type }) => type), ["paragraph", "paragraph"]);
   assertEquals(blocks("```\n$$x$$\n```"), [{ type: "code", language: "", text: "$$x$$" }]);
@@ -190,7 +190,7 @@ Deno.test("markdown: hostile texts take linear time", () => {
     "\\(",
     "*$a",
   ];
-  /** Longer paragraphs are not parsed. */
+  /** Maximum length of a paragraph that is parsed. */
   const most = 49_000;
   const whole = [`[](${" ".repeat(most)}x`, `http://${"!".repeat(most)}x`, "http://[".repeat(most / 8)];
   const blanks = " ".repeat(most);

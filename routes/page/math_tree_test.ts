@@ -4,7 +4,7 @@ import { type MathTree, mathTree, type Temml } from "./math_tree.js";
 
 const tree = (tex: string, display = false) => mathTree(temml as unknown as Temml, tex, display);
 
-/** All elements of a tree. */
+/** Returns all elements of a tree. */
 function elements(tree: MathTree): MathTree[] {
   return [tree, ...tree[3].flatMap((child) => typeof child === "string" ? [] : elements(child))];
 }

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { type Job, Typesetter } from "./typesetter.js";
 
-/** A worker that answers as `work` does. */
+/** A fake worker that answers as `work` does. */
 class FakeWorker extends EventTarget {
   ended = false;
   constructor(readonly work: (job: Job, tell: (data: unknown) => void) => void) {

@@ -16,7 +16,7 @@ export interface Place {
 export const PIXEL =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const GUIDE = new URL("../../docs/AGENTS.md", import.meta.url);
-/** Time limit of an agent. It takes a few seconds, and many times as long on a busy machine. */
+/** Maximum milliseconds of an agent. It takes a few seconds, and many times longer on a busy machine. */
 const MOST_MS = 240_000;
 
 /** Runs `test` with new folders for an agent and a server of the scripted model. */

@@ -31,9 +31,9 @@ export interface ScriptedServer {
   readonly warnings: readonly string[];
 }
 
-/** The model's own context. */
+/** Context length of the scripted model in tokens. */
 const CONTEXT = 32_768;
-/** The most frequent of Qwen3's 151,643 tokens, so that the model stays small. */
+/** Number of tokens of the scripted model: the most frequent of Qwen3's 151,643, so that the model stays small. */
 const WORDS = 32_000;
 const CONTROLS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 const MARKS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"];
@@ -142,7 +142,7 @@ export const MADE = ["one.txt", "two.txt"];
 export const FINISHED = "The tool has run.";
 
 /**
- * If the user sends the task and the request offers tools, calls the tools, and then says that they ran. Otherwise
+ * Returns a script: if the user sends the task and the request has tools, it calls them, then reports it. Otherwise it
  * greets.
  */
 export function toolScript(...calls: Answers["calls"]): Script {

@@ -16,13 +16,13 @@ export async function inFolder(
   }
 }
 
-/** Runs `batch …` like a user. */
+/** Runs `batch …` as a user does. */
 export function batch(args: string[]): Deno.ChildProcess {
   const run = ["run", "-q", "-P=batch", "main.ts", "batch", ...args];
   return new Deno.Command(Deno.execPath(), { args: run, cwd: ROOT, stdout: "null", stderr: "piped" }).spawn();
 }
 
-/** The lines of an output or error file. */
+/** Returns the lines of an output or error file. */
 export async function readLines<Line>(path: string): Promise<Line[]> {
   return (await Deno.readTextFile(path)).trimEnd().split("\n").map((line) => JSON.parse(line));
 }

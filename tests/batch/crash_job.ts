@@ -18,7 +18,7 @@ const INPUT = Array.from({ length: 14 }, (_, n) => {
   });
 }).join("\n");
 
-/** Answers deterministically after a delay; lines 5, 6 and 9 fail in different ways. */
+/** A fake engine that answers deterministically after a delay; lines 5, 6 and 9 fail in different ways. */
 function fakeEngine(executed: number[]): Execute {
   return async ({ body }) => {
     const n = body.n as number;
@@ -40,7 +40,7 @@ function fakeEngine(executed: number[]): Execute {
 
 export interface Observed {
   executed: number[];
-  /** Answered lines at the start of the run, and in the last report. */
+  /** Number of answered lines at the start of the run, and in the last report. */
   startedWith: number;
   reported: number;
 }
@@ -91,7 +91,7 @@ async function unbrokenRun(): Promise<{ output: string; errors: string; calls: n
 
 export const expected = await unbrokenRun();
 
-/** A visible output file must be complete. */
+/** Throws if a visible output file is incomplete. */
 export function assertNothingTorn(storage: SimStorage): void {
   for (const [path, content] of [["out.jsonl", expected.output], ["err.jsonl", expected.errors]]) {
     const found = storage.content(path);

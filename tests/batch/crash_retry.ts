@@ -9,13 +9,13 @@ import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /* A retry of a small job's failed lines on a simulated disk, for the crash tests. */
 
-/** A small limit: allocating for ten million lines takes time in each run. */
+/** Limits with few lines: allocating for ten million lines takes time in each run. */
 const LIMITS = { ...TEST_LIMITS, maxLines: 100 };
 const FILES = { input: "in.jsonl", output: "out.jsonl", errors: "err.jsonl" };
 const PATHS = ["err.jsonl", "in.jsonl", "out.jsonl", "out.jsonl.journal"];
 const LINES = 14;
 const FAILED = [1, 5, 6, 9, 12];
-/** Failed lines that fail again. */
+/** Line numbers that fail again in the retry. */
 const FAILED_AGAIN = [6, 12];
 const PARALLEL = 3;
 
@@ -28,7 +28,7 @@ const REVISION: Revision = {
 /** A finished job. */
 interface Base {
   readonly order: AnswerOrder;
-  /** Whether the check refuses some lines and some fail again; without it no error remains. */
+  /** Whether the check refuses some lines and some fail again; otherwise no error remains. */
   readonly errorsStay: boolean;
   readonly files: ReadonlyMap<string, Uint8Array>;
   readonly output: string;
@@ -42,7 +42,7 @@ function inputLine(n: number, withRefused: boolean): string {
   return JSON.stringify({ custom_id: customId, method: "POST", url: "/v1/completions", body: { n } });
 }
 
-/** Answers all lines except the given ones, after a delay that differs per line. */
+/** A fake engine that answers all lines except the given ones, after a delay that differs per line. */
 function engine(failing: readonly number[], executed: number[], text: string): Execute {
   return async ({ body }) => {
     const n = body.n as number;
@@ -124,7 +124,7 @@ function idsOf(lines: readonly string[]): string[] {
   return lines.map((line) => JSON.parse(line).custom_id);
 }
 
-/** Checks that outputs are entirely old or entirely new, and always have the good answers. */
+/** Throws unless the outputs are entirely old or entirely new, and have all good answers. */
 function assertWhole(storage: SimStorage, base: Base): void {
   const [output, errors] = [storage.content("out.jsonl"), storage.content("err.jsonl")];
   if (output === undefined) throw new Error("the output is gone");

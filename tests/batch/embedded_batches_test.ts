@@ -36,7 +36,7 @@ interface AnsweredLine {
   };
 }
 
-/** The parts of a line that are equal in every run. */
+/** Returns the parts of lines that are equal in every run. */
 const lasting = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response: { body: { data, choices, usage } } }) => ({
     custom_id,

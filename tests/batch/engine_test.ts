@@ -58,7 +58,7 @@ async function run(folder: string, kill?: { answers: number }): Promise<number |
     stdin: "null",
     stdout: "null",
     stderr: "null",
-    detached: true, // in its own process group
+    detached: true, // the process gets its own process group
   }).spawn();
   let hasEnded = false;
   child.status.then(() => hasEnded = true);

@@ -91,7 +91,7 @@ function judge(answered: readonly AnsweredLine[], failed: readonly AnsweredLine[
   });
 }
 
-/** The parts of a line that are equal in every run. */
+/** Returns the parts of lines that are equal in every run. */
 function lasting(lines: readonly AnsweredLine[]) {
   return lines.map(({ custom_id, response: { body: { choices } } }) => {
     return [

@@ -104,7 +104,7 @@ export class KillJob {
   }
 }
 
-/** Every fiftieth line is bad. */
+/** Returns line n of the input; every fiftieth line is bad. */
 export function line(n: number): string {
   if (n % 50 === 3) return "{ bad";
   const body = { n, prompt: `p${n}` };
@@ -202,12 +202,12 @@ function unkilledRun(lines: number, kind: JobKind) {
   return runs.get(key)!;
 }
 
-/** The outputs of an undisturbed run. */
+/** Returns the outputs of an undisturbed run. */
 async function unkilled(lines: number, kind: JobKind): Promise<Record<string, string>> {
   return (await unkilledRun(lines, kind)).outputs;
 }
 
-/** Every point of a run before and after a write, sync, rename or truncation. */
+/** Returns every point of a run before and after a write, sync, rename or truncation. */
 export async function pointsOf(lines: number, kind: JobKind = "lines"): Promise<string[]> {
   return (await unkilledRun(lines, kind)).points.flatMap((point) => [`${point} before`, `${point} after`]);
 }

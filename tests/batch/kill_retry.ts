@@ -101,7 +101,7 @@ function idsOf(lines: readonly string[]): string[] {
   return lines.map((text) => JSON.parse(text).custom_id);
 }
 
-/** Every point of an undisturbed retry. */
+/** Returns every point of an undisturbed retry. */
 export async function retryPoints(lines: number, order: AnswerOrder): Promise<string[]> {
   const job = await KillRetry.make(lines, order);
   assert(await job.run({ delay: 0 }));

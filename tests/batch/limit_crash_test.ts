@@ -18,7 +18,7 @@ const FAULTS = ["kill", "powerCut", "EIO"] as const;
 const LINES = 7;
 const LIMIT = 4;
 const PARALLEL = 2;
-/** A small limit: allocating for ten million lines takes time in each run. */
+/** Limits with few lines: allocating for ten million lines takes time in each run. */
 const LIMITS = { ...TEST_LIMITS, maxLines: 100 };
 const ALIAS = "gpt-4o-mini";
 

@@ -4,7 +4,7 @@ import { fromFileUrl } from "@std/path";
 /* A batch of very many small lines in its own process, with frequent requests for its state. */
 
 const CHILD = fromFileUrl(new URL("million_child.ts", import.meta.url));
-/** The V8 flag that `deno task batch` has in deno.json. */
+/** The V8 flag of `deno task batch` in deno.json. */
 const V8_FLAGS = "--v8-flags=--max-semi-space-size=4";
 const ASK_EVERY_MS = 20;
 const CHUNK_LINES = 1000;

@@ -78,7 +78,7 @@ Deno.test("prompt store: stays within its limit by evicting the least recently u
   const limit = 4 * fileBytes(1000);
   const { store } = await open(folder, { limit });
   const most: number[] = [];
-  folder.gate = () => Promise.resolve(most.push(folder.bytes - 4096)); // without the secret
+  folder.gate = () => Promise.resolve(most.push(folder.bytes - 4096)); // without the file of the secret
   for (let i = 0; i < 4; i++) await store.write(name(i), part(i));
   store.use([name(1), name(0)]);
   await store.write(name(4), part(4));
@@ -168,7 +168,7 @@ Deno.test("prompt store: writes after a start that lacked file descriptors, even
   const now = performance.now;
   try {
     performance.now = () => now.call(performance) + 60_000;
-    assertEquals(store.writable, false); // triggers a new look
+    assertEquals(store.writable, false); // reading `writable` triggers a new look
     for (let i = 0; i < 50; i++) await null;
     assertEquals(await store.write(name(1), part(1)), true);
   } finally {
@@ -204,7 +204,7 @@ Deno.test("prompt store: of two processes one writes, and the other takes over w
   const now = performance.now;
   try {
     performance.now = () => now.call(performance) + 60_000;
-    assertEquals(second.has(name(3)), false); // triggers a new look
+    assertEquals(second.has(name(3)), false); // `has` triggers a new look
     for (let i = 0; i < 50; i++) await null;
     assertEquals([second.has(name(3)), await second.write(name(2), part(2))], [true, true]);
   } finally {

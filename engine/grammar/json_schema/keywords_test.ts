@@ -31,7 +31,7 @@ async function checkRows(
   }
 }
 
-/** Returns a value as JSON text. A function returns its text as it is, which may be invalid JSON. */
+/** Returns a value as JSON text. For a function, returns its result unchanged, which may be invalid JSON. */
 function written(value: unknown): string {
   if (typeof value === "function") return String(value());
   return JSON.stringify(value).replaceAll(/,(?=["\d[{tfn-])/g, ", ").replaceAll(/":(?=\S)/g, '": ');

@@ -135,7 +135,7 @@ Deno.test("compilableSchema: turns a oneOf into an anyOf when its schemas exclud
     [{ oneOf: [{ type: "integer" }, { type: "number" }] }, false],
     [{ oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/cat" }], $defs: KINDS }, false],
     [{ oneOf: [KINDS.cat, { ...KINDS.dog, required: [] }] }, false],
-    // A value that is not an object is valid under both.
+    // A value that is not an object is valid under both schemas.
     [{ oneOf: [{ ...KINDS.cat, type: undefined }, { ...KINDS.dog, type: undefined }] }, false],
     [{ $defs: { a: { oneOf: [{ $ref: "#/$defs/a" }, { type: "null" }] } }, $ref: "#/$defs/a" }, false],
   ];

@@ -4,7 +4,10 @@ import { byteTokenizer, takes } from "../testing.ts";
 
 /* A pattern must match the same characters in JSON as in ECMAScript. */
 
-/** ASCII except characters that JSON spells with \u, and others. DEL has its own spelling, which answers do not use. */
+/**
+ * Test characters: ASCII except characters that JSON spells with \u, and some others. DEL has a separate spelling,
+ * which answers do not use.
+ */
 const CHARACTERS = [
   ...Array.from({ length: 127 }, (_, code) => String.fromCharCode(code)),
   ..."é中👍\u2028\xa0",

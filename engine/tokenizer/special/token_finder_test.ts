@@ -25,7 +25,7 @@ Deno.test("token finder: the longest of overlapping tokens wins, even if a short
   assertEquals(split(["aa"], "aaa"), [0, "a"]); // leftmost among equals
 });
 
-/** Splits by one token after another, longest first, each time in the remaining text. */
+/** Returns the text split by one token after another, longest first, each time in the remaining text. */
 function oneByOne(tokens: string[], text: string): (string | number)[] {
   const utf8 = (id: number) => new TextEncoder().encode(tokens[id]).length;
   const order = tokens.map((_, id) => id).sort((a, b) => utf8(b) - utf8(a) || a - b);

@@ -51,13 +51,10 @@ for (const type of GPU_TYPES) {
   });
 }
 
-/**
- * A software driver takes most of a second to compile a kernel, so all of them take minutes: only with
- * COMPY_ALL_KERNELS.
- */
+/** Whether to test all kernels. A software driver takes most of a second per kernel, so they take minutes. */
 const ALL = Deno.env.has("COMPY_ALL_KERNELS");
 const HARDEST: readonly Arithmetic[] = ALL ? ARITHMETICS : ["f16"];
-/** One type per kind of decoder: one scale, mins, two scales, both, a table, floats. */
+/** Types to test, one per kind of decoder: one scale, mins, two scales, both, a table, floats. */
 const SHAPES: readonly TensorType[] = ALL ? GPU_TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
 
 for (const type of SHAPES) {

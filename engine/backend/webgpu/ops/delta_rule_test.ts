@@ -14,7 +14,7 @@ const { STORAGE, COPY_SRC, UNIFORM } = GPUBufferUsage;
 const EPS = 1e-6;
 const LENGTH_EPS = 1e-5;
 const SLOTS = 4;
-/** Returns the mean squared error over the mean square. */
+/** Maximum mean squared error over the mean square. */
 const GATE = 1e-11;
 
 interface Heads {
@@ -60,7 +60,7 @@ function layer(heads: Heads, rows: number, seed = "delta"): Layer {
   return { heads, weights, x: Float32Array.from(of(rows * stride, 0, 1)), stride };
 }
 
-/** Returns the formulas in float64 over one sequence's rows. */
+/** Returns the results of the formulas in float64 over one sequence's rows. */
 function plain({ heads, weights, x, stride }: Layer, first: number, length: number): Float64Array {
   const { keyHeads, valueHeads, headDim: D } = heads;
   const channels = channelsOf(heads);

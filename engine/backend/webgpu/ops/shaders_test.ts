@@ -15,7 +15,7 @@ import { ropeKernel } from "./rope_append.ts";
 import { siluMultiplyKernel } from "./glu.ts";
 
 const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
-/** As in Qwen3.6-27B. */
+/** Shape of the gated attention of Qwen3.6-27B. */
 const GATED = { heads: 24, kvHeads: 4, headDim: 256, gated: true };
 const PARTS = contextParts(40_960);
 const DELTA = { keyHeads: 16, valueHeads: 48, headDim: 128 };

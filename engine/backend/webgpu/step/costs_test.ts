@@ -25,7 +25,7 @@ function dispatchOf(kernel: Kernel, n: number): Dispatch {
 
 const count = ({ groups: [x, y, z] }: Piece) => x * y * z;
 
-/** Returns the real time of pieces from milliseconds per multiply-add by kernel. */
+/** Returns the actual time of pieces, from milliseconds per multiply-add by kernel. */
 const real = (pieces: readonly Piece[], rates: Record<string, number>) =>
   pieces.reduce((ms, { kernel, work }) => ms + work * rates[kernel.key], 0);
 
@@ -52,7 +52,7 @@ Deno.test("costs: timing each kernel alone gives right costs even if kernels alw
   assert(costs.sum([a]) < 0.7 * real([a], rates));
   for (let i = 0; i < 6; i++) for (const piece of [a, b]) costs.time(piece, real([piece], rates));
   for (const piece of [a, b]) assert(Math.abs(costs.sum([piece]) / real([piece], rates) - 1) < 0.05);
-  // A kernel that has not run counts as the slowest; running among others teaches nothing.
+  // A kernel that has not run counts as the slowest; a run together with others gives it no estimate.
   costs.ran([a, b, c]);
   assertEquals(costs.sum([c]), costs.sum([a]));
   assert(costs.has("c"));
@@ -100,7 +100,7 @@ Deno.test("submits: a step is cut in order, and no submit should take too long",
   const groups = (key: string) =>
     submits.flat().filter((p) => p.kernel.key === key).reduce((n, p) => n + count(p), 0);
   assertEquals(dispatches.map((_, i) => groups(`${i}`)), [6000, 20, 20_000, 2]);
-  // Once the kernels are known to be fast, the step is one submit.
+  // Once the kernels are known to be fast, the whole step is one submit.
   for (let i = 0; i < 30; i++) {
     for (const submit of cutStep(dispatches, SIZE, costs)) costs.learn(submit, 0.01);
   }

@@ -24,7 +24,7 @@ const keys = (times: StepTimes, pieces: readonly Piece[]) =>
 
 const [A, B, C] = ["a", "b", "c"].map(pieceOf);
 
-/** Costs after kernels a, b and c have run for 1 ms each. */
+/** Returns costs after the kernels a, b and c have run for 1 ms each. */
 function learned(): Costs {
   const costs = new Costs(1e-3);
   costs.learn([A, B, C], 3);

@@ -37,7 +37,7 @@ const halves = (count: number, seed: string, scale: number) => {
  */
 interface Setting {
   readonly shape: AttentionShape;
-  /** Position of the step's first row, and its number of rows. */
+  /** Position of the step's first row, and the number of rows. */
   readonly first: number;
   readonly rows: number;
 }
