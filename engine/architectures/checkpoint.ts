@@ -128,7 +128,7 @@ export interface YarnScaling {
   readonly originalContext: number;
   readonly betaFast: number;
   readonly betaSlow: number;
-  /** Exponent multiplier that cancels part of YaRN's magnitude; undefined: nothing is cancelled. */
+  /** Multiplier that cancels part of YaRN's magnitude; undefined: nothing is cancelled. */
   readonly multiplier?: number;
 }
 

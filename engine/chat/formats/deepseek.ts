@@ -28,8 +28,8 @@ export const deepseek: CallFormat = {
       between: form.between,
       toolsInMessages,
       messages(messages, tools) {
-        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's keeps
-        // thoughts there.
+        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's template keeps
+        // thoughts beside content.
         const shown = callsWritten(messages, (calls) => written(calls, form));
         return toolsInMessages && tools.length > 0 ? withTools(shown, tools, form) : shown;
       },

@@ -18,7 +18,7 @@ export type RopeScaling =
      */
     readonly betaFast: number;
     readonly betaSlow: number;
-    /** Exponent multiplier that cancels part of YaRN's magnitude. */
+    /** Multiplier that cancels part of YaRN's magnitude. */
     readonly logMultiplier: number;
   };
 
