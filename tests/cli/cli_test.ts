@@ -379,7 +379,7 @@ Deno.test("cli: tokenize accepts text or a file without weights", async () => {
   });
 });
 
-Deno.test("cli: perplexity scores a text, also against another model", async () => {
+fullTier.test("cli: perplexity scores a text, also against another model", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "text.txt");
     await Deno.writeTextFile(file, "Kate the fairy heard him. ".repeat(20));

@@ -113,7 +113,7 @@ Deno.test("encoders: a text may fill the context window; a longer one is refused
     assertThrows(
       () => engine.encodePrompt("x".repeat(9000)),
       EngineError,
-      "The text has at least 9000 tokens, but the context holds 512: shorten it",
+      "The text has at least 2049 tokens, but the context holds 512: shorten it",
     );
   });
 });
