@@ -4,7 +4,7 @@ import { benchModel } from "./model.ts";
 
 const MODEL = new URL("../models/demo.gguf", import.meta.url).pathname;
 
-Deno.test("bench: refuses a measurement that does not fit into free memory, with the sums, before loading the model", async () => {
+Deno.test("bench: before loading, refuses a measurement that does not fit into free memory, and the message states both sizes", async () => {
   const phases: string[] = [];
   const of = (freeBytes: number) =>
     assertRejects(

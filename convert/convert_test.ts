@@ -311,7 +311,7 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
 };
 
 for (const [what, [spoil, words, options]] of Object.entries(REFUSED)) {
-  Deno.test(`convert: rejects ${what} by name and leaves no file`, async () => {
+  Deno.test(`convert: rejects ${what}, names the cause, and leaves no file`, async () => {
     await using folder = await CheckpointFolder.make(MXFP4, spoil);
     const { message } = await assertRejects(() => folder.convert(options), ConvertError);
     for (const word of words) assertStringIncludes(message, word);

@@ -128,7 +128,7 @@ const REFUSED: readonly (readonly [what: string, of: Published, config: Config, 
   }, "mscale"],
 ];
 for (const [what, of, config, key] of everyNth(15, REFUSED)) {
-  Deno.test(`convert: ${what} is refused by name`, async () => {
+  Deno.test(`convert: ${what} is refused, and the message names the key`, async () => {
     const text_config = { ...of.config.text_config as Config, ...config };
     const changed = { ...of, config: { ...of.config, text_config } };
     await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, key);
@@ -231,7 +231,7 @@ const OTHER_CONFIGS: readonly (readonly [what: string, of: Published, config: Co
   ],
 ];
 for (const [what, of, config, key] of everyNth(15, OTHER_CONFIGS)) {
-  Deno.test(`convert: ${what} is refused by name`, async () => {
+  Deno.test(`convert: ${what} is refused, and the message names the key`, async () => {
     const changed = { ...of, config: { ...of.config, ...config } };
     await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, key);
   });
@@ -304,7 +304,7 @@ const OTHER_MODERN: Readonly<Record<string, Config>> = {
   classifier_activation: { classifier_pooling: "mean", classifier_activation: "silu" },
 };
 for (const [key, config] of Object.entries(OTHER_MODERN)) {
-  Deno.test(`convert: rejects ModernBERT by name when ${key} differs`, async () => {
+  Deno.test(`convert: rejects ModernBERT when ${key} differs, and the message names the key`, async () => {
     const of = PUBLISHED["ModernBERT"];
     const labelled: Published = {
       ...of,

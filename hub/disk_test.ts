@@ -6,7 +6,7 @@ import { pull } from "./pull.ts";
 import { TestHub } from "./testing_hub.ts";
 import { sha256, testModel } from "./testing_models.ts";
 
-Deno.test("disk: refuses a download that does not fit, with both figures, and keeps a reserve free", async () => {
+Deno.test("disk: refuses a download that does not fit, names needed and free bytes, and keeps a reserve free", async () => {
   const free = () => Promise.resolve(5e9);
   await checkSpace("/models", 4e9, free);
   await checkSpace("/models", 0, () => Promise.resolve(0));

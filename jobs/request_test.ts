@@ -102,7 +102,7 @@ const BAD: [name: string, line: string | Uint8Array, code: string, customId: str
   ];
 
 for (const [name, line, code, customId, words] of BAD) {
-  Deno.test(`parseLine: ${name} is refused with the line's number`, () => {
+  Deno.test(`parseLine: ${name} is refused, and the error names the line`, () => {
     const size = typeof line === "string" ? line.length : line.length;
     const bytes = size > 100_000
       ? undefined

@@ -49,7 +49,7 @@ Deno.test("CompyError: reports a model file that Node or Deno cannot open as not
   }
 });
 
-Deno.test("needDeno: outside Deno throws not_supported, with advice", () => {
+Deno.test("needDeno: outside Deno throws not_supported, and the message says what to do", () => {
   needDeno("listen()", "give fetch to a server");
   const real = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
   Object.defineProperty(globalThis, "Deno", { value: undefined, configurable: true });

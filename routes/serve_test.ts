@@ -181,7 +181,7 @@ Deno.test("shutdown: a second signal, 100 ms after the first, ends the drain", a
   assert(performance.now() - started < 10_000);
 });
 
-Deno.test("affordableConnections: reserves file descriptors for files, and refuses too few descriptors with the numbers", async () => {
+Deno.test("affordableConnections: reserves file descriptors for files; refuses too few descriptors and states both numbers", async () => {
   assertEquals(affordableConnections(10), 10);
   const served = async (descriptors: number) => {
     const code =

@@ -22,7 +22,7 @@ Deno.test("csv: reads other separators", async () => {
   assertEquals(await cellsOf("a\tb\n1\t2 3\n", "\t"), [["1", "2 3"]]);
 });
 
-Deno.test("csv: reports a broken row with its line, without losing other rows", async () => {
+Deno.test("csv: reports a broken row and its line number, without losing other rows", async () => {
   const rows = await rowsOf('a,b\n1,2\n3,4,5\n6,x"y\n7,8\n"9"z,1\n10,"open\n11,12\n', CSV);
   assertEquals(rows.map(({ number, cells, fault }) => [number, cells[0], fault?.replace(/ .*/, "")]), [
     [2, "1", undefined],

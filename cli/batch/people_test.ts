@@ -267,7 +267,7 @@ Deno.test("batch retry-errors: applies another --max-tokens without answering go
   });
 });
 
-Deno.test("batch retry-errors: names each option that may not differ, with both values", async () => {
+Deno.test("batch retry-errors: the message names each option that may not differ, and both values", async () => {
   await inFolder({ "in.csv": "text\na\nbad\n" }, async (path) => {
     const files = [path("in.csv"), "--out", path("out.csv")];
     assertEquals((await batch(["run", ...files, "--prompt", "{text}", "--system", "Be brief"])).code, 0);

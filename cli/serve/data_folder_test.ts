@@ -5,7 +5,7 @@ import { openDataFolder } from "./data_folder.ts";
 import { BatchStore, ResponseStore } from "../../lib/serving.ts";
 import { inFlags } from "../shared/words.ts";
 
-Deno.test("data folder: refuses a second server with the first one's process id until the first closes the folder", async () => {
+Deno.test("data folder: refuses a second server and names the first server's process, until the first server closes the folder", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     const path = join(parent, "data");

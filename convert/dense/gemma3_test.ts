@@ -118,7 +118,7 @@ for (
     ["layer_types", Array(LAYERS).fill("sliding_attention")],
   ] as const
 ) {
-  Deno.test(`convert: rejects Gemma 3 by name when ${key} differs`, async () => {
+  Deno.test(`convert: rejects Gemma 3 when ${key} differs, and the message names the key`, async () => {
     const attempt = convert({ ...CONFIG, [key]: value }, checkpoint("model."), () => {});
     await assertRejects(() => attempt, ConvertError, key);
   });

@@ -103,7 +103,7 @@ const REFUSED: readonly (readonly [key: string, config: Config])[] = [
   ["time_step_limit", { time_step_limit: [0.01, 0.1] }],
 ];
 
-Deno.test("Falcon-H1: rejects unsupported settings by name", async () => {
+Deno.test("Falcon-H1: rejects unsupported settings, and the message names the setting", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
     await writePublished(folder, FALCON_H1);

@@ -91,7 +91,7 @@ const KEYS: readonly (readonly [what: string, of: Published, key: string, value:
   ["Seed-OSS", SEED_OSS, "mlp_bias", true],
 ];
 for (const [what, of, key, value] of everyNth(4, KEYS)) {
-  Deno.test(`convert: rejects ${what} by name with ${key} ${JSON.stringify(value)}`, async () => {
+  Deno.test(`convert: rejects ${what} with ${key} ${JSON.stringify(value)}, and the message names the key or tensor`, async () => {
     const named = key === "moe_num_shared_experts" ? "model.layers.1.mlp.shared_experts.gate_proj" : key;
     const error = await assertRejects(() => converted(of, { [key]: value }), ConvertError);
     assert(error.message.includes(named), error.message);
@@ -104,7 +104,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string, sh
   ["Seed-OSS with a bias behind attention", SEED_OSS, "model.layers.0.self_attn.o_proj.bias", [256]],
 ];
 for (const [what, of, name, shape] of everyNth(4, TENSORS)) {
-  Deno.test(`convert: rejects ${what} by the tensor's name`, async () => {
+  Deno.test(`convert: rejects ${what}, and the message names the tensor`, async () => {
     const change: Published["change"] = (tensors) => {
       if (shape) tensors.set(name, storeFloats("F32", shape, new Float32Array(shape[0])));
       else tensors.delete(name);

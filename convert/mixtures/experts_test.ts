@@ -100,7 +100,7 @@ const REFUSED: readonly (readonly [key: string, value: unknown])[] = [
 ];
 
 for (const [key, value] of REFUSED) {
-  Deno.test(`convert: rejects qwen3_moe by name with ${key} ${JSON.stringify(value)}`, async () => {
+  Deno.test(`convert: rejects qwen3_moe with ${key} ${JSON.stringify(value)}, and the message names the key`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
       withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS, [key]: value }, modules);
     });
@@ -341,7 +341,7 @@ for (
     0,
   ]] as const
 ) {
-  Deno.test(`convert: rejects gpt-oss by name with ${key} ${JSON.stringify(value)}`, async () => {
+  Deno.test(`convert: rejects gpt-oss with ${key} ${JSON.stringify(value)}, and the message names the key`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "llama" }, (checkpoint) => {
       gptOss(checkpoint);
       checkpoint.config[key] = value;

@@ -199,7 +199,7 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
   }],
 ];
 for (const [what, of, changes] of everyNth(8, KEYS)) {
-  Deno.test(`convert: rejects unsupported keys of ${what} by name`, async () => {
+  Deno.test(`convert: rejects unsupported keys of ${what}, and the message names the key`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
       await writePublished(folder, of);

@@ -381,7 +381,7 @@ Deno.test("KvCache: cached prefixes stay within their share, and running sequenc
   assert(admit(cache, sequenceOf(promptOf(320, 3))));
 });
 
-Deno.test("KvCache: a sequence that fits is admitted, with windows and a prefix that memory and a disk share", () => {
+Deno.test("KvCache: admits a sequence that fits, with windows and a prefix that is partly in memory and partly on disk", () => {
   let admitted = 0;
   for (let total = 10; total < 30; total++) {
     const stored: PrefixStore = {

@@ -383,7 +383,7 @@ Deno.test("disk: a full disk warns once and changes no answer, but fails a reque
   await one.end();
 });
 
-Deno.test("disk: refuses to store a prompt larger than the cache, with both sizes", async () => {
+Deno.test("disk: refuses to store a prompt larger than the cache, and the message states both sizes", async () => {
   const one = await start(new MemoryFolder(), { limit: 4096 });
   await assertRejects(
     () => one.ask(promptOf(500), { maxTokens: 0, priority: "batch" }),

@@ -103,7 +103,7 @@ for (const [architecture, name, shape] of TENSORS) {
   });
 }
 
-Deno.test("gemma: the GPU refuses the scaled embedding by name", () => {
+Deno.test("gemma: the GPU refuses the scaled embedding, and the message names the embedding", () => {
   for (const architecture of ["gemma2", "gemma3", "gemma4"] as const) {
     const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
     assertEquals(

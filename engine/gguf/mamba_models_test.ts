@@ -193,7 +193,7 @@ Deno.test("nemotron_h: accepts the epsilon under LayerNorm's key", () => {
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
 });
 
-Deno.test("nemotron_h_moe: experts read whole rows or the file's latent size, and weights are scaled", () => {
+Deno.test("nemotron_h_moe: experts read rows of the model's width or of the file's latent size, and expert weights are scaled", () => {
   for (const latent of [undefined, LATENT]) {
     const plan = buildPlan(fileWith("nemotron_h_moe", {}, { moe_latent_size: latent }));
     const routes = plan.ops.flatMap((op) => op.op === "route" ? [op] : []);

@@ -22,7 +22,7 @@ Deno.test("tensor types: ggml has every supported id", () => {
   assertEquals(Object.values(FORMATS).filter(({ id }) => !known.includes(id)), []);
 });
 
-Deno.test("tensor types: a file with PrismML's Q2_0, whose blocks have 128 values, is refused by name", () => {
+Deno.test("tensor types: refuses a file with PrismML's Q2_0, whose blocks have 128 values, and names PrismML", () => {
   const file = new GgufBuilder()
     .tensor("token_embd.weight", "Q2_0", [128, 16], new Uint8Array(16 * 34))
     .tensor("output_norm.weight", "F32", [128]);

@@ -33,7 +33,7 @@ Deno.test("engineSize: takes memory for all sequences if it is free or free memo
   assertEquals(engineSize(dense, { parallel: 4, kvShare: 1 }).limits.kvBlocks, 512);
 });
 
-Deno.test("engineSize: refuses more than the free memory, with the sums", () => {
+Deno.test("engineSize: refuses more than the free memory, and the message states the sums", () => {
   const message = refusal({ contextLength: 8192, parallel: 1024 });
   const lines = message.split("\n");
   assertMatch(

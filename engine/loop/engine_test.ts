@@ -119,7 +119,7 @@ Deno.test("maxTokens: by default the answer ends when the context is full", asyn
   await engine.close();
 });
 
-Deno.test("submit: refuses a prompt that can never fit, with both lengths", async () => {
+Deno.test("submit: refuses a prompt that can never fit, and the message states both lengths", async () => {
   const { engine, backend } = startEngine({ kvBlocks: 3 }, 1024);
   for (const [length, maxTokens] of [[96, undefined], [97, 0], [5000, 1]]) {
     const refused = await assertRejects(() =>
@@ -134,7 +134,7 @@ Deno.test("submit: refuses a prompt that can never fit, with both lengths", asyn
   await engine.close();
 });
 
-Deno.test("submit: refuses invalid requests with a reason", async () => {
+Deno.test("submit: refuses invalid requests, and the message states the reason", async () => {
   const { engine } = startEngine();
   const bad: [Partial<GenerateRequest>, string][] = [
     [{ prompt: [] }, "Invalid prompt: must have at least one token (got none)"],

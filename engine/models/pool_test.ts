@@ -73,7 +73,7 @@ Deno.test("pool: a suspended process does not time out waiting requests", async 
   await pool.close();
 });
 
-Deno.test("pool: refuses a model larger than the budget at once, with figures, and unloads nothing", async () => {
+Deno.test("pool: refuses a model larger than the budget at once, states the sizes, and unloads nothing", async () => {
   const { pool, log } = testPool({ models: { a: 10, huge: 21 } });
   await ask(pool, "a");
   const refused = await assertRejects(() => pool.use("huge"), ModelError, "it needs 1 MB");

@@ -299,7 +299,7 @@ Deno.test("constraint: an invalid constraint is refused before anything runs", a
   await engine.close();
 });
 
-Deno.test("masks: a failing mask ends only its own sequence, with constraint_failed", async () => {
+Deno.test("masks: a failing mask ends only its own sequence, and the error is constraint_failed", async () => {
   const { engine, grammars } = startEngine();
   let failing = true;
   grammars.maskGate = () => failing ? Promise.reject(new Error("out of fuel")) : Promise.resolve();

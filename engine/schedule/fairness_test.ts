@@ -3,7 +3,7 @@ import { generate, GREEDY, promptOf, settle, startEngine, stepByStep } from "../
 import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
 
-/** Returns a tenant's request with a prompt of that many tokens. */
+/** Returns a tenant's request with a prompt of `length` tokens. */
 function asked(cacheSalt: string, length: number, maxTokens: number, more: Partial<GenerateRequest> = {}) {
   return {
     prompt: promptOf(length, length),

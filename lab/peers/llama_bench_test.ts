@@ -123,7 +123,7 @@ Deno.test("peers: instruction sets are those that the peer reports", () => {
   assertEquals(instructionSets({ stdout: "", stderr: "" }), undefined);
 });
 
-Deno.test("bench:peers: --peer selects a peer, and unsupported options are refused with a reason", () => {
+Deno.test("bench:peers: --peer selects a peer; unsupported options are refused, and the message states the reason", () => {
   assertEquals(peerOf("llama-bench=bin/llama-bench", "cpu", ["-rtr", "1"], "/x").name, "llama-bench -rtr 1");
   assert(peerOf("openvino", "cpu", [], "/").name.startsWith("OpenVINO GenAI"));
   assertThrows(() => peerOf("vllm", "cpu", [], "/"), UsageError, 'llama-bench=PATH (got "vllm")');

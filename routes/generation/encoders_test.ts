@@ -16,7 +16,7 @@ const REQUESTS: readonly (readonly [path: string, body: Record<string, unknown>]
 
 for (const kind of ["mean", "rank"] as const) {
   const path = kind === "rank" ? "/v1/rerank" : "/v1/embeddings";
-  Deno.test(`encoders: pooling by ${kind} refuses to generate, names ${path}, and answers there`, async () => {
+  Deno.test(`encoders: a model with ${kind} pooling refuses to generate, names ${path} in the error, and answers ${path}`, async () => {
     await withServer(encoder(kind), async ({ post, base }) => {
       for (const [url, body] of REQUESTS) {
         const response = await post(url, body);

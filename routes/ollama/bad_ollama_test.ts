@@ -129,7 +129,7 @@ const embed: Record<string, string[]> = {
   options: options.slice(0, 20),
 };
 
-Deno.test("bad requests: a wrong value in any field of Ollama's endpoints is refused by name", async () => {
+Deno.test("bad requests: a wrong value in any field of Ollama's endpoints is refused, and the error names the field", async () => {
   await withServer({}, async (server) => {
     const fields = {
       [CHAT]: chat,
@@ -142,7 +142,7 @@ Deno.test("bad requests: a wrong value in any field of Ollama's endpoints is ref
   });
 });
 
-Deno.test("bad requests: fields of Ollama's endpoints that contradict each other are refused by name", async () => {
+Deno.test("bad requests: fields of Ollama's endpoints that contradict each other are refused, and the error names one of the fields", async () => {
   const cases: [path: string, body: Record<string, unknown>, param: string][] = [
     [GENERATE, { prompt: "Hi", raw: true, system: "Be brief" }, "system"],
     [GENERATE, { prompt: "Hi", suffix: "end", think: true }, "think"],

@@ -498,7 +498,7 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   [{ model: "other" }, "model_not_found", "model"],
 ];
 
-Deno.test("Responses: unsupported fields are refused by name, over HTTP and in batches", async () => {
+Deno.test("Responses: unsupported fields are refused, and the error names the field, over HTTP and in batches", async () => {
   await withServer({}, async ({ engine, post }) => {
     for (const [fields, code, param] of REFUSED) {
       const body = { model: "demo", input: "Hi", ...fields };

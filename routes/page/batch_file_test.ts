@@ -27,7 +27,7 @@ Deno.test("batch file: counts lines, and takes the endpoint of most lines", asyn
   assertEquals([...check.urls], [["/v1/chat/completions", 2], ["/v1/embeddings", 1]]);
 });
 
-Deno.test("batch file: names each kind of bad line with its number", () => {
+Deno.test("batch file: reports each kind of bad line and its line number", () => {
   assertEquals(problems(line("a"), line("a"), "{", "[]", line("")), [
     '2 "custom_id" "a" is line 1\'s too',
     "3 is not JSON; a batch file has one JSON object a line",

@@ -270,7 +270,7 @@ fullTier.test("cli: insufficient memory is refused with the figures before loadi
   assertStringIncludes(workers.stderr, "--kv-mb is an option of the workers; leave it out with --nats");
 });
 
-fullTier.test("cli: inspect reports free memory, and limits the context to the model's own with a message", async () => {
+fullTier.test("cli: inspect reports free memory, and says when it limits the context to the model's own", async () => {
   const { memory_free } = await runJson("inspect");
   assert(memory_free > 10 * 2 ** 20, `${memory_free}`);
   const { code, stderr } = await run(["generate", "--prompt", "Once", "-n", "1", "--ctx", "8192"]);

@@ -139,7 +139,7 @@ for (const layer of LAYERS) {
   });
 }
 
-Deno.test("activations: the GPU refuses unsupported activations by name", () => {
+Deno.test("activations: the GPU refuses unsupported activations, and the message names the op or activation", () => {
   const refusals = [
     [{ activation: "gelu", gated: true, biases: false }, `it has no "glu" with the activation "gelu"`],
     [{ activation: "silu", gated: true, biases: true }, `it has no "glu" with biases`],

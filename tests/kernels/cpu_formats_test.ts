@@ -11,7 +11,7 @@ import { synthesize } from "../../testing/synth/synth.ts";
 
 const model = (type: TensorType) => synthesize({ architecture: "llama", types: [type], seed: 1, layers: 1 });
 
-Deno.test("CPU-only formats: the GPU refuses each by name, with its tensor", () => {
+Deno.test("CPU-only formats: the GPU refuses each format, and the message names the format and the tensor", () => {
   for (const format of CPU_FORMATS) {
     assertThrows(
       () => lower(buildPlan(parseGguf(model(format as TensorType)))),

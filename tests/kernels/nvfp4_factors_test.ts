@@ -26,12 +26,12 @@ for (const architecture of ["qwen3", "gpt-oss", "qwen35moe", "phi3"] as const) {
 
 const FILE = parseGguf(model("qwen3moe", true));
 
-Deno.test("NVFP4: factors of matrices are read, those of activations are ignored by name", () => {
+Deno.test("NVFP4: factors of matrices are read; factors of activations are ignored and listed", () => {
   const parts = leftOutParts(FILE, buildPlan(FILE));
   assertEquals(parts.map(({ part }) => part), ["scales of activations"]);
 });
 
-Deno.test("NVFP4: factors with another shape or of other types are refused by name", () => {
+Deno.test("NVFP4: refuses factors of another shape or type, and names the tensor or the type", () => {
   const scale = "blk.1.attn_q.scale";
   for (
     const [name, shape] of [[scale, [2]], ["blk.0.ffn_up_exps.scale", [1]], ["blk.1.strange.scale", [

@@ -147,7 +147,7 @@ Deno.test("encoders: refuse to generate", async () => {
   });
 });
 
-Deno.test("encoders: the GPU is refused by name, and auto selects the CPU", async () => {
+Deno.test("encoders: the GPU is refused with a message, and auto selects the CPU", async () => {
   const load = (backend: "webgpu" | "auto") =>
     withTextModel({ pooling: 1 }, { architecture: "bert", backend }, async (engine) => {
       assertEquals((await engine.embed({ inputs: [text(3)] })).rows.length, 1);

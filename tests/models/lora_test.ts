@@ -323,7 +323,7 @@ function pair(
   file.tensor(`${name}.lora_b`, "F32", [rank, rows], new Float32Array(rank * rows));
 }
 
-Deno.test("LoRA: hostile files are refused by name", async () => {
+Deno.test("LoRA: hostile files are refused, and the message names the file or the tensor", async () => {
   for (const [name, [change, message]] of Object.entries(HOSTILE)) {
     const file = adapterBuilder(SMALL, GOOD);
     change(file);

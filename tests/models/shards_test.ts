@@ -79,7 +79,7 @@ Deno.test("shards: a change of any file changes the model", async () => {
   });
 });
 
-Deno.test("shards: a folder lists the model once by name, even without the first file", async () => {
+Deno.test("shards: a folder lists a split model once, under the model's name, even without the first file", async () => {
   await withShards(3, async (paths, folder) => {
     await Deno.copyFile(paths[0], `${folder}/other.gguf`);
     const offered = () => modelsInFolder(folder).map(({ id, path }) => [id, path]);
@@ -124,7 +124,7 @@ const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => v
 ];
 
 for (const [what, spoil, says] of BROKEN) {
-  Deno.test(`shards: a model with one file ${what} is refused with that file's name`, async () => {
+  Deno.test(`shards: a model with one file ${what} is refused, and the message names that file`, async () => {
     await withShards(3, async (paths) => {
       spoil(paths, paths.map((path) => Deno.readFileSync(path)));
       const error = await assertRejects(() => openGguf(paths[0]), GgufError);

@@ -132,7 +132,7 @@ Deno.test("loosened tools: a bound that no answer can meet is refused without st
   });
 });
 
-Deno.test("loosened tools: batch check accepts lines with such tools, and refuses a line with a strict tool by name", async () => {
+Deno.test("loosened tools: batch check accepts lines with such tools, but refuses a strict tool and names the unsupported keyword", async () => {
   const examine = bodyExaminer();
   const bodyOf = (strict: boolean) => ({
     model: "random",

@@ -35,7 +35,7 @@ async function withModel(
   }
 }
 
-fullTier.test("refusals: embedding and reranking models are refused at load, with advice", async () => {
+fullTier.test("refusals: embedding and reranking models are refused at load, and the message says what to do", async () => {
   const cases: [Architecture, SynthTexts | undefined][] = [
     ["qwen3", { pooling: 3 }],
     ["qwen3", { pooling: 4, labels: 1 }],

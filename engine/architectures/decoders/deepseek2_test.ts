@@ -52,7 +52,7 @@ Deno.test("deepseek2: applies YaRN's temperature to the scores only", () => {
   scales.forEach((scale) => assertAlmostEquals(scale, expected, 1e-6));
 });
 
-Deno.test("mistral4: queries grow by their position in units of the original context, or as the file says", () => {
+Deno.test("mistral4: queries are scaled by position, with the original context length as period unless the file sets one", () => {
   const growth = (file: GgufFile) =>
     buildPlan(file).ops.flatMap((op) => op.op === "rope_append" ? [[op.beta, op.period]] : []);
   const usual = changed(MISTRAL4, { key: ["attention.temperature_length", undefined] });
@@ -88,7 +88,7 @@ Deno.test("deepseek2: leaves out layers that draft", () => {
   assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
 });
 
-Deno.test("deepseek2: refuses older files with keys and values in one tensor, and says what to do", () => {
+Deno.test("deepseek2: refuses older files whose keys and values are in one tensor, and the message says what to do", () => {
   const old = changed(FILE, { key: ["attention.key_length_mla", undefined] });
   const error = assertThrows(() => buildPlan(old), GgufError, "convert the model anew");
   assertEquals(error.field, 'key "deepseek2.attention.key_length_mla"');

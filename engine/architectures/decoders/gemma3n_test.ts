@@ -43,7 +43,7 @@ Deno.test("gemma3n: every fifth layer has no window when the file has no pattern
   assertEquals(windows(own), [24, 24, 24, 24, 0, 24]);
 });
 
-Deno.test("gemma3n: the GPU refuses the model by name", () => {
+Deno.test("gemma3n: the GPU refuses the model with a message", () => {
   assertThrows(() => lower(buildPlan(FILE)), Error, "Cannot run this model on the GPU");
 });
 

@@ -53,7 +53,7 @@ Deno.test("program: numbers the caches and states of a hybrid separately", () =>
   assertEquals(ops.filter(isAttention).map((op) => [op.layer, op.cache]), [[3, 0]]);
 });
 
-Deno.test("program: refuses gated convolutions by name", () => {
+Deno.test("program: refuses gated convolutions, and the message names the op", () => {
   const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
   assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use backend: "cpu"');
 });
@@ -67,7 +67,7 @@ function changed<Name extends PlanOp["op"]>(
   return { ...plan, ops: plan.ops.map((op) => op.op === name ? { ...op, ...change } : op) };
 }
 
-Deno.test("program: refuses unsupported operands by name", () => {
+Deno.test("program: refuses unsupported operands, and the message names the operand", () => {
   const dense = buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true }));
   const hybrid = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const added = { ...dense, ops: dense.ops.map(halved) };

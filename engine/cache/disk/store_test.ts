@@ -158,7 +158,7 @@ Deno.test("prompt store: without file descriptors everything is a silent miss, a
   assertEquals(warnings, []);
 });
 
-Deno.test("prompt store: writes after a start that lacked file descriptors, even with the lock taken", async () => {
+Deno.test("prompt store: writes later if file descriptors ran out at the start, even after the store took its lock", async () => {
   const folder = new MemoryFolder();
   const locked = () => folder.log.includes("lock ");
   folder.fault = (call) => call === "list" && locked() ? "EMFILE" : undefined;

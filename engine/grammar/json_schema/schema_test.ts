@@ -57,7 +57,7 @@ const REFUSED: readonly [unknown, string][] = [
 ];
 
 for (const [schema, message] of REFUSED) {
-  Deno.test(`compilableSchema: refuses a schema with the keyword's path: ${message}`, () => {
+  Deno.test(`compilableSchema: refuses a schema, and the message has the keyword's path: ${message}`, () => {
     const error = assertThrows(() => compilableSchema(schema), ConstraintError);
     assert(error.message.includes(message), error.message);
   });

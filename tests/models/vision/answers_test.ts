@@ -103,7 +103,7 @@ for (const architecture of ["qwen3vl", "qwen35"] as const) {
   });
 }
 
-Deno.test("vision: prompts with images are not stored on disk, where only tokens name them", async () => {
+Deno.test("vision: prompts with images are not stored on disk, because names on disk do not tell images apart", async () => {
   await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 5 }, async (files) => {
     const folder = await Deno.makeTempDir();
     const promptCache = { folder, bytes: 1e8, eager: true };
