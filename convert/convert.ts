@@ -142,6 +142,6 @@ async function readTokenizer(
 
 async function requireJson(path: string, maxBytes: number): Promise<[path: string, json: unknown]> {
   const json = await readJson(path, maxBytes);
-  if (json === undefined) throw new ConvertError(`Cannot find ${path}: a checkpoint has this file`);
+  if (json === undefined) throw new ConvertError(`Cannot find ${path}: a checkpoint must have this file`);
   return [path, json];
 }

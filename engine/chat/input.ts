@@ -148,7 +148,7 @@ export class Input {
 
   #find(sign: string): number {
     let at = this.#text.indexOf(sign);
-    // The second half of a surrogate pair is not a mark, although it is the same UTF-16 unit.
+    // A mark may be a lone surrogate. The second half of a pair may be the same UTF-16 unit, but is not a mark.
     while (at > 0 && FIRST_HALF.test(this.#text[at - 1])) at = this.#text.indexOf(sign, at + 1);
     return at;
   }

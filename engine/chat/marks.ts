@@ -70,7 +70,9 @@ export class Marks {
   }
 
   #newSign(token: number): string {
-    if (this.#signs.size === MOST_SIGNS) throw new Error(`A model may have at most ${MOST_SIGNS} marks`);
+    if (this.#signs.size === MOST_SIGNS) {
+      throw new Error(`A chat template may have at most ${MOST_SIGNS} special tokens`);
+    }
     const sign = String.fromCharCode(FIRST_SIGN + this.#signs.size);
     this.#signs.set(token, sign);
     this.#texts.set(sign, this.#tokenizer.decode([token], { continuation: true }));

@@ -24,7 +24,8 @@ import {
 /** Maximum bytes of cached compiled grammars. */
 const CACHE_BYTES = 32 << 20;
 /**
- * Maximum number of refused constraints that are remembered. A remembered constraint is refused without compiling it.
+ * Maximum number of refused constraints whose errors are kept. If the constraint comes again, the kept error is thrown
+ * without compiling the constraint.
  */
 const REFUSALS = 256;
 const NOBODY: Asker = { tenant: "", batch: false };

@@ -57,9 +57,13 @@ export async function measureTower(
       const shape = readTower(file);
       const reason = reasonAgainst(shape, decoder);
       if (reason === undefined) return await measured(file, shape, decoder, options);
-      warn?.(`The model takes no images through ${path}: ${reason}`);
+      warn?.(`The model cannot read images with the vision tower ${path}: ${reason}`);
     } catch (error) {
-      warn?.(`The model takes no images through ${path}: ${error instanceof Error ? error.message : error}`);
+      warn?.(
+        `The model cannot read images with the vision tower ${path}: ${
+          error instanceof Error ? error.message : error
+        }`,
+      );
     }
   }
   return undefined;

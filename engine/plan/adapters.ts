@@ -10,7 +10,7 @@ export interface AdaptedRows {
   readonly times: number;
 }
 
-/** The matrices of all adapters beside one matrix of the model: its product changes by b (a x). */
+/** The matrices of all adapters for one matrix of the model: each adapter adds b (a x) to that matrix's product. */
 export interface LowRankPair {
   readonly rank: number;
   /** One matrix of [columns, rank] per adapter. */
@@ -19,12 +19,12 @@ export interface LowRankPair {
   readonly b: PlanTensor;
 }
 
-/** The low-rank adapters (LoRA) that a plan is built with. Each step says which of them a sequence uses. */
+/** The low-rank adapters (LoRA) that a plan is built with. Each step says which adapters a sequence uses. */
 export interface PlanAdapters {
   readonly count: number;
   /** Names of the tensors that adapters change. */
   readonly tensors: ReadonlySet<string>;
   pair(rows: AdaptedRows): LowRankPair;
-  /** Throws GgufError: no op applies an adapter to this tensor. */
+  /** Throws GgufError, because no op applies an adapter to this tensor. */
   refuse(tensor: string): never;
 }

@@ -5,8 +5,8 @@ import type { Sequence } from "./sequence.ts";
 const PROMPT_COST = 1;
 const ANSWER_COST = 2;
 /**
- * A sequence keeps its place and memory until its tenant was served this much more than a waiting tenant that runs none, and
- * until it has answered as much since it was admitted. So every exchange follows progress.
+ * A sequence keeps its place and memory until its tenant was served this much more than a waiting tenant that runs
+ * no sequence, and until the sequence has answered as much since its admission. So every exchange follows progress.
  */
 const SLICE = 256;
 
@@ -84,9 +84,9 @@ export class Fairness {
   }
 
   /**
-   * Returns the first running sequence that may be preempted so that `sequence` gets a place; undefined if there is
-   * none. After the exchange, the preempted sequence's tenant still runs at least as many sequences, relative to its
-   * weight, as the tenant of `sequence`. Within one tenant, the same rule compares the two requests. If the tenant of
+   * Returns the first running sequence that may be preempted so that `sequence` gets a place; undefined if no
+   * sequence may. After the exchange, the preempted sequence's tenant still runs at least as many sequences, relative to
+   * its weight, as the tenant of `sequence`. Within one tenant, the same rule compares the two requests. If the tenant of
    * `sequence` runs nothing, a sequence that has run long may be preempted too.
    */
   yielding(sequence: Sequence, running: readonly Sequence[]): Sequence | undefined {
@@ -104,15 +104,15 @@ export class Fairness {
     });
   }
 
-  /** Returns the running sequences that may be preempted so that `sequence` gets memory, if its tenant runs none. */
+  /** Returns the running sequences that may be preempted so that `sequence` gets memory. None if its tenant runs any. */
   ranLong(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
     if (running.some(({ salt }) => salt === sequence.salt)) return [];
     return running.filter((other) => isAnswer(other) && mayYield(other) && this.#ranLong(other, sequence));
   }
 
   /**
-   * Returns the running sequence that is preempted for memory: the latest of the tenant that was served most, but not the
-   * earliest of several.
+   * Returns the running sequence that is preempted for memory: the latest sequence of the tenant that was served most.
+   * Of several running sequences, the earliest is never preempted.
    */
   last(running: readonly Sequence[]): Sequence {
     return this.byService(running.slice(1)).at(-1) ?? running[0];

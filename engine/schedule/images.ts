@@ -1,4 +1,4 @@
-/** Images of a prompt: their tokens, and where the decoder's rotary tables see them. */
+/** Images of a prompt: their tokens, and the places of these tokens in the decoder's rotary tables. */
 import { EngineError } from "../api/errors.ts";
 import type { PromptImage } from "../api/request.ts";
 import { AXES, type GivenRow } from "../backend/backend.ts";
@@ -20,18 +20,18 @@ export interface ImageReader {
 /** An image's place in a sequence. */
 export interface PlacedImage {
   readonly image: PromptImage;
-  /** Position of its first token. */
+  /** Position of the image's first token. */
   readonly at: number;
 }
 
-/** A sequence's images, in order, and their rows once they are computed. */
+/** A sequence's images in order, and the rows of the images that are already computed. */
 export interface SequenceImages {
   readonly placed: readonly PlacedImage[];
-  /** Per image its rows: one per token. */
+  /** The rows of each image: one row per token. */
   readonly rows: Float32Array[];
 }
 
-/** Computes the rows of a sequence's images, unless the request is `left` meanwhile. */
+/** Computes the rows of a sequence's images. Stops early if `left` returns true: the request has ended. */
 export async function computeRows(
   { placed, rows }: SequenceImages,
   reader: ImageReader,
@@ -48,8 +48,8 @@ export function tokensOf({ rows, columns }: PromptImage): number {
 }
 
 /**
- * Returns the prompt with as many tokens for each image as it has rows. Throws EngineError invalid_request if the prompt
- * has not exactly one token for each image.
+ * Returns the prompt with one token for each row of an image. Throws EngineError invalid_request if the given prompt
+ * does not have exactly one token for each image.
  */
 export function placeImages(
   prompt: readonly number[],
@@ -76,7 +76,7 @@ export function placeImages(
   return { tokens, placed };
 }
 
-/** Returns the given rows of a sequence's tokens from `first` to before `end`. The step's row of `first` is `start`. */
+/** Returns the images' rows for tokens from `first` to before `end`. The token `first` has the step's row `start`. */
 export function givenRows(
   { placed, rows }: SequenceImages,
   first: number,
@@ -95,13 +95,13 @@ export function givenRows(
 
 /**
  * Returns the places of tokens from `first` to before `end`. A token of text has the next position on all axes. An
- * image's tokens have the image's position in time, and add their row and column to it. The text after an image continues
- * behind the image's longer side. Source: "Qwen2-VL" (arXiv 2409.12191).
+ * image's tokens have the image's position in time; on the other axes, a token adds its row or column to that position.
+ * The text after an image continues behind the image's longer side. Source: "Qwen2-VL" (arXiv 2409.12191).
  */
 export function placesOf(placed: readonly PlacedImage[], first: number, end: number): Uint32Array {
   const places = new Uint32Array((end - first) * AXES);
   let next = 0; // the next image
-  let position = 0; // of the token at `index`, or of the image that it begins
+  let position = 0; // of the token at `index`, or of the image that begins there
   for (let index = 0; index < end;) {
     const at = placed[next]?.at ?? Infinity;
     if (index < at) {
@@ -126,7 +126,7 @@ export function placesOf(placed: readonly PlacedImage[], first: number, end: num
   return places;
 }
 
-/** Returns the key under which a sequence's prefix is shared: with the same salt and the same images. */
+/** Returns the key of a sequence's prefix. Sequences with the same salt and the same images have the same key. */
 export function prefixKey(salt: string, images: readonly PromptImage[]): string {
   return images.length === 0 ? salt : `${images.map(({ digest }) => digest).join("")}\0${salt}`;
 }

@@ -6,7 +6,7 @@ export interface EngineLimits {
   readonly kvBlocks: number;
   /**
    * Number of KV blocks that cached prefixes may fill. Beyond this number, a cached block is evicted before an unused
-   * one is taken. By default all.
+   * block is taken. By default, cached prefixes may fill all blocks.
    */
   readonly kvCached?: number;
   /** Window sizes in tokens of the KV cache groups after the first; 0 means no window. By default none. */
@@ -19,11 +19,11 @@ export interface EngineLimits {
    */
   readonly stepRows?: number;
   /**
-   * Tile size in rows: a multiple of it is as fast as slightly fewer rows. A row beyond a multiple costs more than in a
-   * separate step (docs/lab/2026-11.md, "Kernels").
+   * Tile size in rows: a multiple of this number is as fast as slightly fewer rows. A row beyond a multiple costs
+   * more than in a separate step (docs/lab/2026-11.md, "Kernels").
    */
   readonly wholeRows?: number;
-  /** Cost of a turn among tenants; by default that of Fairness. */
+  /** Cost of a turn among tenants; by default the SLICE of Fairness. */
   readonly slice?: number;
   /** Maximum rows in one step that need logits. */
   readonly maxLogitRows: number;
@@ -32,8 +32,8 @@ export interface EngineLimits {
   /** Number of recurrent-state slots: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
   readonly stateSlots?: number;
   /**
-   * How many of these slots are for sequences with drafts: one each, or with `carriesRows` one each and one for each
-   * draft. 0 by default.
+   * How many of the state slots are for sequences with drafts: one slot per sequence, and with `carriesRows` also one
+   * slot per draft. 0 by default.
    */
   readonly draftSlots?: number;
   /** Whether the slots only hold the rows that a drafting layer carries from token to token. */

@@ -33,17 +33,17 @@ const PRIORITIES = ["interactive", "batch"] as const;
  * prompts. Forced tokens need rows too; a step takes many of them if that costs little. Interactive
  * sequences precede batch ones, decodes precede prefills, the tenant that was served least precedes others, and earlier
  * ones precede later ones. Waiting sequences are admitted in the same order (`Fairness`). A sequence that lacks memory
- * stops all sequences behind it; if its tenant runs others, it stops only its tenant's.
+ * stops all sequences behind it; if its tenant runs other sequences, only those of the same tenant.
  *
  * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then the
  * latest interactive one of the tenant that was served most. A preempted sequence waits in its order of arrival and
  * computes its tokens again when it is readmitted. A waiting interactive sequence preempts batch sequences too, for a
  * place or for memory. For a place alone, it preempts one interactive sequence of a tenant that runs more than its
- * share; if its own tenant runs none, also sequences that have run long, for memory too. Sequences with a slow reader do
+ * share. If its own tenant runs no sequence, it also preempts sequences that have run long, even for memory. Sequences with a slow reader do
  * not run and are preempted first, even by batch sequences.
  *
- * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
- * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the
+ * Pooled texts need memory but no place: the next step's rows limit how many run. In models with recurrent states,
+ * pooled texts take places too, because each place has one state. A text that must be computed whole but found too few rows comes first in the
  * next step.
  *
  * Part of what a preemption frees is taken at once, so a preempted sequence fits again only when others end or are
@@ -250,7 +250,7 @@ export class Scheduler implements Restorer {
     }
   }
 
-  /** Gives each running sequence a block for its next token; without one, it preempts another, or itself. */
+  /** Gives each running sequence a block for its next token. Without a free block, preempts another sequence, or this one. */
   #grow(): void {
     for (const priority of PRIORITIES) {
       const running = this.#running[priority];
@@ -259,7 +259,7 @@ export class Scheduler implements Restorer {
         if (sequence.stream.full) continue;
         while (i >= 0 && !this.cache.extend(sequence, sequence.length)) {
           this.#preempt(this.#victims(sequence)[0] ?? this.#fairness[priority].last(running));
-          i = running.indexOf(sequence); // -1 if it was preempted itself: the others are asked again
+          i = running.indexOf(sequence); // -1 if the sequence itself was preempted: the loop starts again
         }
       }
     }

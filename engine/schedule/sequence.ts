@@ -151,9 +151,9 @@ export interface Sequence {
   /** Sequences share cached prompts if their keys are equal. The key covers the salt, the images and the adapters. */
   readonly prefixKey: string;
   readonly images?: SequenceImages;
-  /** In ascending order of ids, each with a scale other than 0. */
+  /** Adapters of the request, in ascending order of ids, each with a scale other than 0. */
   readonly adapters: readonly UsedAdapter[];
-  /** The tenant's share of the engine, relative to others'. */
+  /** The tenant's share of the engine, relative to other tenants' shares. */
   readonly weight: number;
   /** Identifies the request: the same object for all its sequences. */
   readonly request: object;

@@ -1,6 +1,6 @@
 import { type Draft, GRADES } from "./drafter.ts";
 
-/** Each new observation reduces the weight of earlier ones by 1 / MEMORY, so about this many count. */
+/** Each new observation reduces the weight of earlier ones by 1 / MEMORY, so about MEMORY observations count. */
 const MEMORY = 48;
 /** Weight of the average over all sequences, in observations of a sequence. */
 const PRIOR = 4;

@@ -12,7 +12,7 @@ import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./
 
 /** Missing rows that are computed together with a draft. More rows need a separate step first. */
 const MOST_BEHIND = 16;
-/** A draft ends when the drafting model's probability that all of it is right falls below this. */
+/** A draft ends when the drafting model's probability that the whole draft is right falls below this. */
 const LEAST_CHANCE = 0.15;
 
 export interface DraftModelOptions {
@@ -101,7 +101,7 @@ export class DraftModel implements Drafter {
     this.#options.backend.close();
   }
 
-  /** Returns the sequence's valid computed tokens; undefined where no place is free. */
+  /** Returns the sequence's valid computed tokens; undefined if no place is free. */
   #follow(sequence: Sequence): Followed | undefined {
     let followed = this.#followed.get(sequence);
     if (!followed) {
@@ -138,7 +138,7 @@ export class DraftModel implements Drafter {
     return this.#compute(parts, true);
   }
 
-  /** Returns the rows up to `end`. `draft` is the last token where it is a draft token. */
+  /** Returns the rows up to `end`. `draft` is the last token if that is a draft token. */
   #partOf({ tokens, length }: Sequence, followed: Followed, end: number, draft?: number) {
     const first = followed.cached;
     while (followed.tokens.length < end) followed.tokens = grown(followed.tokens, Infinity);

@@ -32,7 +32,7 @@ export interface ComputedRows {
   readonly position: number;
   /**
    * Number of leading rows whose tokens belong to the sequence; later rows are rejected drafts. After a
-   * recurrent state went back, rows of the same positions come again.
+   * recurrent state was reset to an earlier position, rows of the same positions come again.
    */
   readonly valid: number;
 }
@@ -46,12 +46,12 @@ export interface ComputedRows {
 export interface Drafter {
   readonly kind: DraftKind;
   /**
-   * Whether drafting takes almost no time. Free drafters are asked in every step, others only where drafts
-   * are likely to pay off.
+   * Whether drafting takes almost no time. Free drafters are asked in every step, other drafters only if
+   * drafts are likely to pay off.
    */
   readonly free: boolean;
   /**
-   * Returns a draft for each sequence, to follow its tokens up to `sequence.length`; empty where it has none.
+   * Returns one draft per sequence, to follow the sequence's tokens up to `sequence.length`. A draft may be empty.
    * May return synchronously. Drafts may contain tokens that turn out to be impossible.
    */
   draft(wanted: readonly DraftWanted[]): readonly Draft[] | Promise<readonly Draft[]>;

@@ -16,8 +16,8 @@ const MOST_TOKENS = 32;
 const SHARES = 3;
 const FEWEST_TOKENS = 4;
 /**
- * A token is not worth a row if it and all before it are right with a smaller probability, whatever rows
- * cost.
+ * A draft token gets no row if the probability that this token and all before it are right is smaller, whatever
+ * rows cost.
  */
 const LEAST_CHANCE = 0.02;
 /** Tokens of a sequence before an unprofitable drafter is asked again, at first and at most. */
@@ -90,7 +90,7 @@ export class Speculation {
 
   /**
    * Earlier drafters have priority: a drafter is asked only for sequences without a trusted draft from an
-   * earlier one.
+   * earlier drafter.
    */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
     this.#drafting = drafters.map(() => new StepCosts());

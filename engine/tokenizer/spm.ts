@@ -32,7 +32,7 @@ function placesByScore(scores: ArrayLike<number>): Int32Array {
  */
 export class SpmEncoder {
   readonly #pairs: PairTable;
-  /** Characters that occur only inside tokens, with ids from the token count on. */
+  /** Characters that occur only inside tokens. Their ids follow the ids of the tokens. */
   readonly #parts = new Map<string, number>();
   readonly #partTexts: string[] = [];
   /**

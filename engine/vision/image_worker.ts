@@ -1,4 +1,4 @@
-/** The program of the worker that decodes one image. Only it loads the decoders (rust-images). */
+/** The program of the worker that decodes one image. Only this worker loads the decoders (rust-images). */
 import { shipped } from "../../package.ts";
 import { type ImageSizes, MOST_RATIO, type Patches, patchesOf } from "./patches.ts";
 import type { Rgb } from "./resize.ts";
@@ -9,22 +9,22 @@ export interface ImageTask {
   readonly sizes: ImageSizes;
 }
 
-/** The prepared image and the SHA-256 of its patches, or why there is none. */
+/** The prepared image and the SHA-256 of its patches, or why the image was refused. */
 export type ImageReply = { readonly patches: Patches; readonly digest: string } | {
   readonly refusal: string;
 };
 
-/** Maximum pixels before scaling: a decoded image takes up to 7 bytes each, and its decoder about as much. */
+/** Maximum pixels before scaling: a decoded image takes up to 7 bytes per pixel, and its decoder about as many. */
 const MOST_PIXELS = 2 ** 25;
 
-/** The module's exports. Its memory is bounded by its build. */
+/** The module's exports. The module's build limits its memory. */
 interface Decoders {
   readonly memory: WebAssembly.Memory;
   allocate(bytes: number): number;
   decode(bytes: number, length: number, most: number): number;
 }
 
-/** The reasons of refusals by the module's numbers; 0 is none. */
+/** Reasons of refusals, by the module's status; status 0 is a decoded image. */
 const REFUSALS = [
   undefined,
   "it must be a PNG, JPEG or WebP image",

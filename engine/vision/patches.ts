@@ -19,11 +19,11 @@ export interface ImageSizes {
 export interface Patches {
   readonly rows: number;
   readonly columns: number;
-  /** Per patch its channels, each with the patch's pixels row by row. */
+  /** The channels of each patch; a channel has the patch's pixels row by row. */
   readonly values: Float32Array<ArrayBuffer>; // [rows * columns, 3 * patch * patch]
 }
 
-/** The longest side of an image divided by its shortest may be at most this, as in the family's processor. */
+/** Maximum ratio of an image's longer side to its shorter side, as in the family's processor. */
 export const MOST_RATIO = 200;
 
 /**
@@ -77,7 +77,7 @@ export function patchesOf(image: Rgb, sizes: ImageSizes): Patches {
   return { rows, columns, values };
 }
 
-/** Returns the row and column of the patch with that index. */
+/** Returns the row and column of the patch with the given index. */
 export function placeOf(index: number, columns: number, merged: number): { row: number; column: number } {
   const [token, inside] = [Math.floor(index / merged ** 2), index % merged ** 2];
   const across = columns / merged;

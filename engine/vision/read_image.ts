@@ -3,14 +3,14 @@ import { EngineError } from "../api/errors.ts";
 import type { ImageReply, ImageTask } from "./image_worker.ts";
 import { MOST_IMAGE_BYTES } from "./limits.ts";
 
-/** An image that takes longer is refused. */
+/** Maximum milliseconds to read an image. A slower image is refused. */
 const MOST_MS = 20_000;
 
-/** The images are decoded one after the other, so that only one takes memory. */
+/** The latest image's decoding. Images are decoded one after the other, so that only one takes memory. */
 let last: Promise<unknown> = Promise.resolve();
 
 /**
- * Decodes and scales an image in a worker, which ends with it. Throws EngineError invalid_request for an image that is
+ * Decodes and scales an image in a worker of its own. Throws EngineError invalid_request for an image that is
  * broken, too large, or takes too long.
  */
 export function readImage(

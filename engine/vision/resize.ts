@@ -7,11 +7,11 @@ export interface Rgb {
   readonly pixels: Uint8Array; // [height, width, 3]
 }
 
-/** Pixels on each side that the cubic kernel covers, when it does not shrink the image. */
+/** Pixels on each side that the cubic kernel covers, unless the image shrinks. */
 const REACH = 2;
 const SHARPNESS = -0.5;
 
-/** Returns the image in that size. Scales rows first, then columns, and rounds in between. */
+/** Returns the image in the given size. Scales rows first, then columns, and rounds in between. */
 export function resize(
   image: Rgb,
   { width, height }: { readonly width: number; readonly height: number },
@@ -20,7 +20,7 @@ export function resize(
   return across.height === height ? across : scaleColumns(across, height);
 }
 
-/** The pixels that make a new one, and their weights. */
+/** The old pixels that make a new pixel, and their weights. */
 interface Taps {
   readonly first: number;
   readonly weights: Float64Array;

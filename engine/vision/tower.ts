@@ -12,7 +12,7 @@ import { mostPatches, type TowerShape } from "./tower_plan.ts";
 const MOST_KEPT = 128 * 2 ** 20;
 
 export interface TowerParts {
-  /** Loaded and compiled. The tower closes it. */
+  /** The loaded and compiled backend of the tower. The tower closes the backend. */
   readonly backend: Backend;
   readonly shape: TowerShape;
   /** Learned embeddings of the grid's points. */

@@ -23,10 +23,10 @@ const MOST_TOKENS = 1024;
 /** The family's smallest image, in pixels. */
 const LEAST_PIXELS = 256 * 256;
 const LEAST_PATCH = 8;
-/** Limits on counts in a file, above those of every model. */
+/** Limits on counts in a file. Every known model has smaller counts. */
 const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64 };
 const ROPE_BASE = 10_000;
-/** The one kind of tower. */
+/** The only supported kind of tower. */
 const PROJECTOR = "qwen3vl_merger";
 const POSITIONS = "v.position_embd.weight";
 
@@ -41,7 +41,7 @@ export interface TowerShape extends ImageSizes {
   readonly side: number;
   /** Width of the decoder that reads the image's rows. */
   readonly projection: number;
-  /** The layers whose output is merged too, for the decoder's first layers. */
+  /** The deep layers: their output is merged too, for the decoder's first layers. */
   readonly deepLayers: readonly number[];
 }
 
@@ -123,8 +123,8 @@ export function positionTensor(file: GgufFile, { width, side }: TowerShape): Ten
 }
 
 /**
- * Returns the tower's plan. A step has a row per patch, in the order of `patchesOf`; it brings the patch's pixels and
- * then its position embedding. It returns a row per `merged` x `merged` patches: one for the decoder's embedding, then
+ * Returns the tower's plan. A step has a row per patch, in the order of `patchesOf`; each row brings the patch's pixels
+ * and then its position embedding. The step returns a row per `merged` x `merged` patches: one for the decoder's embedding, then
  * one for each deep layer. Throws GgufError for a missing or wrong tensor.
  */
 export function buildTower(file: GgufFile, shape: TowerShape): Plan {

@@ -92,7 +92,10 @@ export class JobControl {
     this.onCancel();
   }
 
-  /** Handles an event of the job. This process holds the journal only from the first progress on. */
+  /**
+   * Handles an event of the job. The first event with progress starts the timer, because this process holds the
+   * journal only then.
+   */
   event(event: BatchEvent): void {
     if (event.type !== "started" && event.type !== "progress") return;
     this.#progress = event.progress;

@@ -41,7 +41,7 @@ export interface BatchOptions {
   readonly strict?: boolean;
   /** Names besides the model's own that lines may give as `model`, such as `gpt-4o-mini`. */
   readonly aliases?: readonly string[];
-  /** Number of lines to answer, from the first. The same call without it answers the rest. */
+  /** Number of lines to answer, from the first. The same call without `limit` answers the remaining lines. */
   readonly limit?: number;
   /** Called when further answers are durable. */
   readonly onProgress?: (progress: BatchProgress) => void;

@@ -7,8 +7,8 @@ import { type ChatMessageBody, IMAGE, unreadable, urlOf } from "./messages.ts";
 const MOST_IMAGES = 8;
 
 /**
- * Decodes the images of the user's messages, in order. Throws ApiError 400 for a model that takes none, and for an image
- * that cannot be read.
+ * Decodes the images of the user's messages, in order. Throws ApiError 400 for a model that takes no images, and for an
+ * image that cannot be read.
  */
 export async function readImages(
   engine: Engine,
@@ -37,7 +37,7 @@ export async function readImages(
 /** Characters of base64 that are decoded at a time: a multiple of four. */
 const CHARACTERS = 2 ** 18;
 
-/** Returns the bytes of the base64 from a position on. Throws SyntaxError. */
+/** Returns the bytes of the text's base64, which begins at `start`. Throws SyntaxError. */
 function* decoded(text: string, start: number): Paced<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(Math.ceil((text.length - start) / 4) * 3);
   let written = 0;

@@ -183,7 +183,7 @@ export class Listener {
 
   async #answer(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const connection = incoming.socket as unknown as Connection;
-    // The received bytes may contain further requests. The connection's last answer says why they get no answers.
+    // Further requests in the received bytes get no answers. The connection's last answer says why.
     if (connection.pipelined > MAX_PIPELINED) return;
     const isRefused = connection.pipelined === MAX_PIPELINED;
     if (isRefused) connection.discardInput();

@@ -8,7 +8,7 @@ import { fullTier } from "../../testing/tier.ts";
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const WAIT_MS = 20_000;
 
-/** Returns the browser's path; undefined if it is missing. Throws if it is required. */
+/** Returns the path of Chromium; undefined if Chromium is missing. Throws if COMPY_BROWSER_REQUIRED is set. */
 export function browserPath(): string | undefined {
   const named = Deno.env.get("COMPY_BROWSER");
   const found = (named ? [named] : PLACES).find((path) => {
@@ -97,7 +97,7 @@ async function barriers(page: Page): Promise<string[]> {
   return found;
 }
 
-/** A test in Chromium. Skipped with a message if it is missing. */
+/** A test in Chromium. The test is skipped with a message if Chromium is missing. */
 export function browserTest(name: string, test: () => Promise<void>): void {
   const ignore = browserPath() === undefined;
   // playwright-core keeps resources for its next browser.

@@ -12,7 +12,7 @@ import { shift } from "../../plan/ops/shift.ts";
 import type { TensorName } from "../architecture.ts";
 import { layersBeforeDrafts } from "../left_out.ts";
 
-/** A family's ordinary layer, as the layer that drafts has it. */
+/** The parts of a family's ordinary layer, as the draft layer uses them. */
 export interface DraftBlock {
   /** Adds the ops that append keys and values of the rows to a new KV cache. */
   keys(rows: Value, name: TensorName): void;
@@ -20,11 +20,11 @@ export interface DraftBlock {
   layer(rows: Value, name: TensorName): void;
 }
 
-/** A file needs all these tensors to have a layer that drafts, and one that holds its queries. */
+/** A draft layer has all tensors of TENSORS, and one of QUERIES. */
 const TENSORS = ["nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"];
 const QUERIES = ["attn_q", "attn_qkv", "attn_q_a"];
 
-/** Whether the file has a layer that drafts, with all tensors that say so. */
+/** Whether the file has a draft layer with the tensors that identify it. */
 export function fileHasDraftLayer(file: GgufFile, h: Hparams): boolean {
   const layer = layersBeforeDrafts(file, h);
   const has = (tensor: string) => file.tensors.has(`blk.${layer}.${tensor}.weight`);
@@ -36,7 +36,7 @@ export function fileHasDraftLayer(file: GgufFile, h: Hparams): boolean {
  * row that predicts the token after next. Every step appends keys and values of all its tokens to this
  * layer's cache.
  * A draft continues from a row of the previous step, or of the previous draft. The first token has zeros as
- * previous row. Of several such layers, the first is used.
+ * previous row. If the file has several draft layers, the first is used.
  * Sources: "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.2. The choice of the previous row,
  * and the pairing of tokens and positions, follow llama.cpp.
  */
@@ -73,7 +73,7 @@ const ROWS = 16;
 
 /**
  * Returns the number of tokens to choose drafts from. Vocabularies are in the order of their merges or scores, so
- * the first tokens are the most frequent. Memory then holds a copy of their rows.
+ * the first tokens are the most frequent. For fewer tokens than the vocabulary has, memory holds a copy of their rows.
  */
 function draftTokens({ draftTokens }: PlanBuilder, { vocabSize }: Hparams): number {
   if (draftTokens !== undefined) return Math.min(draftTokens, vocabSize);

@@ -1,18 +1,18 @@
 import { EngineError } from "../../api/errors.ts";
 import { MAX_SCALE } from "../../api/request.ts";
 
-/** An adapter file, and the factor that requests use it with by default. */
+/** An adapter file, and the default scale of its changes. */
 export interface AdapterChoice {
   readonly path: string;
   readonly scale: number;
 }
 
-/** Returns the choices of texts FILE or FILE=SCALE. Throws EngineError invalid_request for a scale that is not a number. */
+/** Returns the choices of texts FILE or FILE=SCALE. Throws EngineError invalid_request if a scale is not a number. */
 export function adapterChoices(texts: readonly string[] = []): AdapterChoice[] {
   return texts.map((text) => {
     const at = text.lastIndexOf("=");
     const scale = at < 0 ? "" : text.slice(at + 1);
-    // Part of the path: a file may have "=" in its name.
+    // The text after "=" belongs to the path: a file's name may contain "=".
     if (at < 0 || /[/.]gguf$|\//i.test(scale)) return { path: text, scale: 1 };
     if (/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(scale) && Math.abs(Number(scale)) <= MAX_SCALE) {
       return { path: text.slice(0, at), scale: Number(scale) };

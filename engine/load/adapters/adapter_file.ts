@@ -6,7 +6,7 @@ import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import { fingerprintModel } from "../fingerprint.ts";
 import { isAdapterType } from "./adapter_floats.ts";
 
-/** The two matrices that an adapter adds to a tensor of its model: b (a x). */
+/** The two matrices of an adapter for a tensor of its model: b (a x) is added to the tensor's product with x. */
 export interface LowRank {
   readonly rank: number;
   readonly a: TensorInfo; // [columns, rank]
@@ -19,7 +19,7 @@ export interface AdapterFile {
   readonly file: GgufFile;
   /** SHA-256 of the content. */
   readonly fingerprint: string;
-  /** By the name of the model's tensor. */
+  /** The pairs of matrices by the name of the model's tensor. */
   readonly pairs: ReadonlyMap<string, LowRank>;
 }
 
@@ -27,8 +27,8 @@ const SUFFIX = /\.lora_([ab])$/;
 const ACTIVATED = "adapter.alora.invocation_tokens";
 
 /**
- * Reads an adapter's header and checks it against its model's. Throws GgufError for an adapter of another model, and
- * for one that compy does not support.
+ * Reads an adapter's header and checks it against the model's header. Throws GgufError for an adapter of another model,
+ * and for an adapter that compy does not support.
  */
 export async function openAdapter(path: string, model: GgufFile, open?: OpenSource): Promise<AdapterFile> {
   const file = await openGguf(path, open);
@@ -76,14 +76,14 @@ function pairOf(file: GgufFile, model: GgufFile, name: string, alpha: number): L
     const detail = "the model has no such tensor; the adapter belongs to another model";
     throw refusal(`tensor ${quote(name)}`, detail);
   }
-  // llama.cpp gives the halves for embeddings other shapes.
+  // For token embeddings, llama.cpp writes the two matrices in other shapes.
   if (base.shape.length !== 2 || name === "token_embd.weight") refuseTensor(name);
   const [a, b] = ["a", "b"].map((half) => halfOf(file, `${name}.lora_${half}`));
   const [columns, rows] = base.shape;
   const rank = a.shape[1];
   checkShape(a, [columns, rank], `[${columns}, rank]`);
   checkShape(b, [rank, rows], `[${rank}, ${rows}]`);
-  // A higher rank changes nothing that this one cannot.
+  // A rank above the larger side can express no further change.
   const most = Math.max(columns, rows);
   if (rank > most) {
     throw refusal(`tensor ${quote(a.name)}`, `the rank must be at most ${most} (got ${rank})`);

@@ -10,7 +10,7 @@ import { type AdapterFile, openAdapter, refuseTensor } from "./adapter_file.ts";
 import { readAdapterFloats } from "./adapter_floats.ts";
 import type { AdapterChoice } from "./adapter_choice.ts";
 
-/** Returns the adapters' names and scales. Throws GgufError where two have one name. */
+/** Returns the adapters' names and scales. Throws GgufError if two adapters have the same name. */
 function infosOf(choices: readonly AdapterChoice[], files: readonly AdapterFile[]): AdapterInfo[] {
   const names = new Set<string>();
   return choices.map(({ path, scale }, id) => {
@@ -23,7 +23,7 @@ function infosOf(choices: readonly AdapterChoice[], files: readonly AdapterFile[
   });
 }
 
-/** Ranks are padded with zeros to a multiple of this, so that each adapter begins with a whole panel of rows. */
+/** Ranks are padded with zeros to a multiple of this number, so that each adapter begins with a whole panel of rows. */
 const RANK_STEP = 16;
 
 /** The adapters of a model, in the order of their ids. */
@@ -34,7 +34,7 @@ export class AdapterSet implements PlanAdapters {
     this.tensors = new Set(files.flatMap(({ pairs }) => [...pairs.keys()]));
   }
 
-  /** Reads the headers of adapters. Undefined without any. Throws GgufError that names the adapter's file. */
+  /** Reads the adapters' headers. Returns undefined without adapters. Throws GgufError that names the file. */
   static async open(
     choices: readonly AdapterChoice[],
     model: GgufFile,
@@ -103,7 +103,7 @@ export class AdapterSet implements PlanAdapters {
     return stacked;
   }
 
-  /** The factors of the products are part of the matrix. */
+  /** Returns all adapters' `b` of a tensor, multiplied by the factors of the products. Throws GgufError. */
   async #b({ name, first, rows, times }: AdaptedRows, rank: number): Promise<Float32Array> {
     const stacked = new Float32Array(this.count * rows * rank);
     for (const [i, { file, pairs }] of this.files.entries()) {
