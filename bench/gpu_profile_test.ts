@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { gpuProfileRows } from "./gpu_profile.ts";
 
-Deno.test("GPU profile: has one row per kind of dispatch, with the time that copying its weights takes, and one row for recording", () => {
+Deno.test("GPU profile: has one row per kind of dispatch, which shows the time to copy the weights, and one row for recording", () => {
   const limits = { readGbps: 2, int8Gops: Infinity, f32Gflops: Infinity };
   const dispatches = [
     { label: "0 matmul blk.0.attn_q.weight", ms: 3, bytes: 2e6 },

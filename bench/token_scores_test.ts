@@ -3,7 +3,7 @@ import { compareRows, divergenceOf, estimate, perplexityOf } from "./token_score
 
 const logits = (...probabilities: number[]) => Float32Array.from(probabilities, (p) => Math.log(p) + 7);
 
-Deno.test("perplexity: e to the mean negative log-likelihood, with its standard error", () => {
+Deno.test("perplexity: returns e to the mean negative log-likelihood, and the standard error", () => {
   assertEquals(estimate([3]), { value: 3, error: 0 });
   // The variance of 1 and 3 around 2 is 1. The estimate's variance is divided by the number of values minus 1.
   assertEquals(estimate([1, 3]), { value: 2, error: 1 });

@@ -20,7 +20,7 @@ Deno.test("occupant: a free port has no occupant and stays free", async () => {
   assertEquals(await occupantOf({ host: HOST, port }), "nobody");
 });
 
-Deno.test("occupant: an answer with a request id is compy's, any other is another program's", async () => {
+Deno.test("occupant: an answer with a request id comes from compy, any other answer from another program", async () => {
   const answers = {
     compy: "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nX-Request-Id: a\r\n\r\n",
     "another program": "SSH-2.0-OpenSSH_9.2\r\n\r\n",

@@ -16,7 +16,7 @@ const LORA = {
   "/v1/chat/completions": chat,
 };
 
-Deno.test("lora: the field chooses adapters and scales; without it a request names none", async () => {
+Deno.test("lora: the field chooses adapters and scales; without the field, a request names no adapters", async () => {
   await withServer({ adapters }, async ({ engine, post }) => {
     for (const [path, body] of Object.entries(LORA)) {
       for (const lora of [[{ id: 1, scale: 0.25 }], [], undefined, null]) {
@@ -55,7 +55,7 @@ Deno.test("lora: MODEL:ADAPTER uses one adapter, in every dialect", async () => 
   });
 });
 
-Deno.test("lora: the lists of models and of adapters name them", async () => {
+Deno.test("lora: the lists of models and of adapters include every adapter", async () => {
   await withServer({ adapters }, async ({ base }) => {
     const get = async (path: string) => await (await fetch(base + path)).json();
     const { data } = await get("/v1/models");

@@ -23,7 +23,7 @@ Deno.test("deno.lock: pins the packages of `imports`, and none of `scopes`", asy
   assertEquals(Object.keys(specifiers).sort(), packages(config.imports));
 });
 
-Deno.test("tests/deno.lock: pins the packages of deno.lock in the same versions, and those of `scopes`", async () => {
+Deno.test("tests/deno.lock: pins the packages of deno.lock in the same versions, and the packages of `scopes`", async () => {
   const [shipped, all] = [await read("../deno.lock"), await read("deno.lock")];
   assertEquals({ ...all.specifiers, ...shipped.specifiers }, all.specifiers);
   assertEquals({ ...all.npm, ...shipped.npm }, all.npm);

@@ -174,7 +174,7 @@ Deno.test("batch run --alias: answers lines that name another service's model; c
   });
 });
 
-Deno.test("batch: notes each unsupported parameter once; --strict-parameters refuses its lines", async () => {
+Deno.test("batch: reports each unsupported parameter once; --strict-parameters refuses lines with such a parameter", async () => {
   const text = [
     chat("q0", "a", { colour: 1 }),
     chat("q1", "b", { colour: 2, user: "u" }),

@@ -123,7 +123,7 @@ Deno.test("chat session: ends on Ctrl-C twice, the end of input and /bye", async
   assertEquals((await talk(["interrupt", "Who are you?", "interrupt", "/bye"])).shown, WHO);
 });
 
-Deno.test("chat session: answers one message whatever its first character, and reports a refused one", async () => {
+Deno.test("chat session: answers one message whatever its first character, and reports a refused message", async () => {
   await using model = await loadModel(undefined, { threads: 1, ctx: 64, parallel: 1 });
   const screen = new Shown();
   const session = new ChatSession(model, { temperature: 0, asides: false }, screen);
@@ -206,7 +206,7 @@ Deno.test("chat session: /load continues the conversation that /save stored, wit
   }
 });
 
-Deno.test("chat session: a second Ctrl-C while an answer stops, or after it, leaves", async () => {
+Deno.test("chat session: a second Ctrl-C, while an answer stops or after the answer, ends the session", async () => {
   await using model = await loadModel(undefined, { threads: 1 });
   const screen = new Shown();
   screen.text = (text) => {

@@ -83,7 +83,7 @@ Deno.test({
   },
 });
 
-Deno.test("data folder: says what to do when it is not writable", async () => {
+Deno.test("data folder: the message says what to do when the folder is not writable", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     await Deno.writeTextFile(join(parent, "file"), "");

@@ -45,7 +45,7 @@ Deno.test("error log: writes one line without a stack per cause, then how often 
   assertEquals(written(), [`Error: Batch 1001 pauses (${full})\n`]);
 });
 
-Deno.test("error log: writes the stack of an unexpected error once, with those of its causes", () => {
+Deno.test("error log: writes the stacks of an unexpected error and its causes once", () => {
   const { report, written, passMinute } = logged();
   const broken = () => new Error("It is broken", { cause: new TypeError("x is undefined") });
   const first = broken();

@@ -42,7 +42,7 @@ Deno.test("served models: a single model is loaded at the start, unless the opti
   ) assertEquals(hasSeveral(settingsOf(...args)), true, `${args}`);
 });
 
-Deno.test("aliases: accept a bare name for the only model and refuse ambiguous ones", async () => {
+Deno.test("aliases: a bare name is accepted for the only model; ambiguous names are refused", async () => {
   assertEquals(aliasesOfOne(settingsOf("--alias", "gpt-4o", "--alias", "x=demo"), "demo"), ["gpt-4o", "x"]);
   assertThrows(
     () => aliasesOfOne(settingsOf("--alias", "x=other"), "demo"),

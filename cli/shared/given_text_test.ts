@@ -43,7 +43,7 @@ Deno.test("given text: joins standard input, the files and the text of the comma
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("given text: reads standard input if something was sent there or if - asks for it", async () => {
+Deno.test("given text: reads standard input if standard input has data or if the command line has -", async () => {
   assertEquals(await given(TERMINAL, "word"), "word");
   assertEquals(await given(TERMINAL), undefined);
   assertEquals(await given(sent("piped")), "piped");

@@ -255,7 +255,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string])[]
   ],
 ];
 for (const [what, of, name] of everyNth(8, TENSORS)) {
-  Deno.test(`convert: rejects ${what} by the tensor's name`, async () => {
+  Deno.test(`convert: rejects ${what}, and the message names the tensor`, async () => {
     const change: Published["change"] = (tensors) => void tensors.delete(name);
     const error = await assertRejects(() => converted(of, {}, change), ConvertError);
     assert(error.message.includes(name), error.message);

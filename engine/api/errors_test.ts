@@ -28,7 +28,7 @@ Deno.test("errors: settings in an error's message are named for the caller, also
   assertEquals(worded(prefixed, words), `In part 2: ${expected}`);
 });
 
-Deno.test("errors: an error that does not repeat its cause's message keeps its own", () => {
+Deno.test("errors: an error that does not repeat its cause's message keeps its own message", () => {
   assertEquals(worded(new Error("It failed", { cause: NO_GPU })), "It failed");
   assertEquals(worded("no error"), "no error");
 });

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { chosen } from "./choose.ts";
 
-Deno.test("auto: chooses the GPU when a prompt and an answer are faster there, and gives the reason in one line", () => {
+Deno.test("auto: chooses the GPU when a prompt and an answer are faster on the GPU, and gives the reason in one line", () => {
   const cpu = { token: 4, row: 1 };
   const slow = chosen(cpu, { token: 3.9, row: 1.1 }, 4, "a slow GPU");
   assertEquals(slow, {

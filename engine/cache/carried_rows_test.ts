@@ -17,7 +17,7 @@ Deno.test("carried rows: a sequence starts with nothing, or behind a cached pref
   assertEquals(rows.step(cached).read, second.write);
 });
 
-Deno.test("carried rows: a sequence goes on with the row of its last right draft", () => {
+Deno.test("carried rows: a sequence continues with the row of its last correct draft token", () => {
   for (const right of [0, 1, 2]) {
     const rows = new CarriedRows(8, 4);
     const sequence = sequenceOf(0);

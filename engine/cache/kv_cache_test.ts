@@ -163,7 +163,7 @@ Deno.test("KvCache: isComputing tells whether the next shareable block is being 
   );
 });
 
-Deno.test("KvCache: extend takes no block if there are too few, until others release theirs", () => {
+Deno.test("KvCache: extend takes no block if too few are free, until other sequences release blocks", () => {
   const cache = new KvCache(4);
   const [first, second] = [sequenceOf(promptOf(40), 200), sequenceOf(promptOf(40, 1), 200)];
   assert(admit(cache, first) && admit(cache, second));
@@ -175,7 +175,7 @@ Deno.test("KvCache: extend takes no block if there are too few, until others rel
   assertEquals(cache.missing(second, 0), 2);
 });
 
-Deno.test("KvCache: a preempted sequence reuses those of its blocks that were not evicted", () => {
+Deno.test("KvCache: a preempted sequence reuses its blocks that were not evicted", () => {
   const cache = new KvCache(8);
   const preempted = run(cache, sequenceOf(promptOf(150), 300)); // 4 full blocks
   cache.release(preempted);
@@ -186,7 +186,7 @@ Deno.test("KvCache: a preempted sequence reuses those of its blocks that were no
   assertEquals(preempted.kv.cached, 64);
 });
 
-Deno.test("KvCache: random growing sequences lose no block and share none wrongly", () => {
+Deno.test("KvCache: random growing sequences lose no block and share no block wrongly", () => {
   randomLives(new KvCache(40), 40);
 });
 
@@ -304,7 +304,7 @@ Deno.test("KvCache: a group with a window holds blocks of the window only", () =
   }
 });
 
-Deno.test("KvCache: shares a prefix up to where its last window is still in memory", () => {
+Deno.test("KvCache: shares a prefix up to the last position whose window is still in memory", () => {
   const demand = { windows: [64], maxRows: 32 };
   const shared = (blocks: number, prompt: number[]) => {
     const cache = new KvCache(blocks, undefined, demand);
@@ -345,7 +345,7 @@ Deno.test("KvCache: evicted window blocks are computed again and then found agai
   assertEquals([cache.used, cache.available], [0, 30]);
 });
 
-Deno.test("longestSequence: one sequence of that length always fits, wherever its blocks begin", () => {
+Deno.test("longestSequence: one sequence of the returned length always fits, wherever its blocks begin", () => {
   for (const windows of [[], [33], [1, 0], [64, 500, 7]]) {
     for (const maxRows of [1, 5, 32, 100]) {
       const demand = { windows, maxRows };

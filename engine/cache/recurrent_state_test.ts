@@ -44,7 +44,7 @@ Deno.test("states: a third prompt continues where two earlier prompts diverged",
   await engine.close();
 });
 
-Deno.test("states: concurrent prompts wait for the state where they diverge", async () => {
+Deno.test("states: concurrent prompts wait for the state at the token where the prompts diverge", async () => {
   const { engine, backend } = startEngine(LIMITS);
   const begin = promptOf(128);
   const prompts = [1, 2, 3].map((seed) => [...begin, ...promptOf(20, seed)]);
@@ -121,7 +121,7 @@ Deno.test("states: the next turn of a chat continues from the last block edge of
   await engine.close();
 });
 
-Deno.test("states: an answer displaces at most one snapshot, and none when there is only one", async () => {
+Deno.test("states: an answer displaces at most one snapshot, and no snapshot when only one exists", async () => {
   for (const [snapshots, found] of [[1, [0, 32]], [2, [0, 32]], [3, [32, 32]]] as const) {
     const { engine } = startEngine({ ...LIMITS, stateSlots: LIMITS.parallel + snapshots });
     const [a, b] = [promptOf(40), promptOf(40, 1)];

@@ -224,7 +224,7 @@ Deno.test("chat form: reads text between tags unchanged and other values as JSON
   assertEquals(read(argument("text", "1") + argument("some", "one")), { text: "1", some: "one" });
 });
 
-Deno.test("chat form: leaves out a parameter whose name the format cannot write, unless it must be there", () => {
+Deno.test("chat form: leaves out a parameter whose name the format cannot write, unless the parameter is required", () => {
   const { form } = testModel({ template: GLM });
   for (const name of ["a</arg_key>", ""]) {
     const parameters = { type: "object", properties: { [name]: { type: "string" }, b: { type: "boolean" } } };

@@ -108,7 +108,7 @@ Deno.test("thinking: the grammar accepts no thinking when it is disabled", async
   }
 });
 
-Deno.test("thinking: content that is not JSON follows at once and keeps its blanks", async () => {
+Deno.test("thinking: content that is not JSON follows the thinking at once and keeps its blanks", async () => {
   const model = styled(["[THINK]", "[/THINK]"], { open: true, asTokens: true });
   using judge = new Judge(model);
   const constraint = { kind: "regex", pattern: " +[a-z]" } as const;

@@ -62,7 +62,7 @@ for (const count of [-1, 0.5, 5, 2 ** 31, "one"]) {
   });
 }
 
-Deno.test("draft layer: exists if all its parts do, and leaves the plan without drafts unchanged", () => {
+Deno.test("draft layer: exists if the file has all its parts, and leaves the plan without drafts unchanged", () => {
   for (const file of [FILE, MIXTURE]) {
     assert(hasDraftLayer(file));
     assert(canDraft(drafting(file)) && !canDraft(buildPlan(file)));
@@ -75,12 +75,12 @@ Deno.test("draft layer: exists if all its parts do, and leaves the plan without 
   assertEquals(printPlan(buildPlan(FILE)), printPlan(buildPlan(synthetic("qwen35"))));
 });
 
-Deno.test("draft layer: uses the first of several and leaves out the others", () => {
+Deno.test("draft layer: uses the first of several draft layers and leaves out the others", () => {
   const several = synthetic("qwen35", 3);
   assertEquals(printPlan(drafting(several)), printPlan(drafting(FILE)));
 });
 
-Deno.test("draft layer: shares the model's embedding, output and norm, or has its own", () => {
+Deno.test("draft layer: shares the model's embedding, output and norm, or has its own tensors", () => {
   const text = (file: GgufFile) => printPlan(drafting(file)).split("recall(")[1];
   const shared = text(changed(FILE, { tensor: ["blk.4.nextn.shared_head_norm.weight", undefined] }));
   for (

@@ -121,7 +121,7 @@ Deno.test("compilers: one tenant can queue a bounded number of constraints", asy
   await Promise.all(all);
 });
 
-Deno.test("compilers: when two tenants send the same constraint, a refusal because one is busy does not refuse the other", async () => {
+Deno.test("compilers: when two tenants send the same constraint, a refusal of the busy tenant does not refuse the other tenant", async () => {
   const grammars = createGrammars(byteTokenizer);
   const { promise: end, resolve } = Promise.withResolvers<void>();
   const busy = { tenant: "busy", batch: false };

@@ -239,7 +239,7 @@ Deno.test("matcher: an ambiguous grammar fails with a reason before its tokens s
   grammars.close();
 });
 
-Deno.test("grammars: compile fails without file descriptors and works once there are some", async () => {
+Deno.test("grammars: compile fails without file descriptors, and works when descriptors are free again", async () => {
   const code = `
     import { describeModel } from "./engine/load/describe.ts";
     import { createGrammars } from "./engine/grammar/grammars.ts";

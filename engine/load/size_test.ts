@@ -26,7 +26,7 @@ function refusal(options: SizeOptions, within = bounds, plan = dense): string {
   return assertThrows(() => engineSize(plan, options, within), MemoryError).message;
 }
 
-Deno.test("engineSize: takes memory for all sequences if it is free or free memory is unknown", () => {
+Deno.test("engineSize: takes memory for all sequences if that much is free or free memory is unknown", () => {
   const size = engineSize(dense, { contextLength: 4096, parallel: 8 }, bounds);
   assertEquals([size.limits.kvBlocks, size.memory.kv], [1024, 1024 * BLOCK]);
   assertEquals(engineSize(dense, { contextLength: 4096, parallel: 1024 }).limits.kvBlocks, 131_072);
@@ -210,7 +210,7 @@ Deno.test("default context: is the capacity of the default KV cache if free memo
   assertEquals(chosen(engineSize(long, { parallel: 1 })), [4096, 128, undefined]);
 });
 
-Deno.test("default context: several long sequences may share a quarter of the free memory, one may have all", () => {
+Deno.test("default context: several long sequences may share a quarter of the free memory, one sequence may have all", () => {
   const limits = (blocks: number) => engineSize(long, {}, roomFor(blocks)).limits;
   assertEquals(limits(40 * LONG_BLOCKS).kvBlocks, 4 * LONG_BLOCKS);
   assertEquals(limits(8 * LONG_BLOCKS).kvBlocks, 2 * LONG_BLOCKS);
@@ -219,7 +219,7 @@ Deno.test("default context: several long sequences may share a quarter of the fr
   assertEquals([limits(600).kvBlocks, limits(600).kvCached], [600, 512]);
 });
 
-Deno.test("default context: a given KV size is not exceeded, and all of it may be one sequence", () => {
+Deno.test("default context: does not exceed a given KV size, and one sequence may use all of that size", () => {
   const size = (kvBytes: number) => engineSize(long, { kvBytes }, roomFor(9000));
   assertEquals([size(700 * BLOCK).contextLength, size(700 * BLOCK).limits.kvBlocks], [22_400, 700]);
   assertEquals(size(8000 * BLOCK).contextLength, 131_072);
@@ -275,7 +275,7 @@ Deno.test("default context: is the model's own for a model without KV layers", (
   assertEquals([size.contextLength, size.memory.kv, size.cut], [1_048_576, 0, undefined]);
 });
 
-Deno.test("identity: a default context counts as 4,096 tokens, except where it decides LongRoPE's factors", () => {
+Deno.test("identity: a default context counts as 4,096 tokens, unless the context decides LongRoPE's factors", () => {
   const angles = { frequencies: new Float64Array(1), magnitude: 1 };
   const roped = (beyond: number) => ({
     ...long,

@@ -78,7 +78,7 @@ Deno.test("embeddings: refuses a request when the maximum number of requests run
   await engine.close();
 });
 
-Deno.test("embeddings: a text with mean or first-row pooling runs in one step, before answer tokens if it did not fit into the step before", async () => {
+Deno.test("embeddings: a text with mean or first-row pooling runs in one step, before answer tokens if the text did not fit into the previous step", async () => {
   const { engine, backend } = start({ parallel: 2, maxRows: 16 }, "mean");
   const steps = stepByStep(backend);
   const answer = generate(engine, { prompt: promptOf(5), maxTokens: 6, ignoreEos: true, sampling: GREEDY });

@@ -26,7 +26,7 @@ Deno.test("models folder: offers model files in it and one level below, if their
   }
 });
 
-Deno.test("models folder: split models keep their shard number if another model has the name without it", async () => {
+Deno.test("models folder: split models keep their shard number if another model has the name without the number", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
   try {
     const file = (path: string) => Deno.writeTextFileSync(`${folder}/${path}`, "x");

@@ -345,7 +345,7 @@ Deno.test("pool: models appear and disappear with their files, but a loaded mode
   await pool.close();
 });
 
-Deno.test("pool: a request need not name the model while there is only one", async () => {
+Deno.test("pool: a request need not name the model while the pool has only one model", async () => {
   const { pool, sources } = testPool({ models: { a: 10, b: 10 } });
   const [a, b] = sources.splice(0);
   const asked = async () => {

@@ -317,7 +317,7 @@ Deno.test("masks: a failing mask ends only its own sequence, and the error is co
   await engine.close();
 });
 
-Deno.test("masks: a mask that never arrives ends its sequence, and the step finishes without it", async () => {
+Deno.test("masks: a mask that never arrives ends its sequence, and the step finishes without the mask", async () => {
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;
@@ -591,7 +591,7 @@ Deno.test("stop: stop texts do not apply inside message headers", async () => {
   await engine.close();
 });
 
-Deno.test("AnswerForm: closes its matcher once, and not while its mask is computed", async () => {
+Deno.test("AnswerForm: closes its matcher once, and not while the matcher computes a mask", async () => {
   let closed = 0;
   const matcher = {
     consume: () => true,

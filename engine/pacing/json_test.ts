@@ -8,7 +8,7 @@ const parse = (text: string) => finish(parseLargeJson(utf8.encode(text)));
 const LONG = 'ab\\n"中👍\ufeff\u2028'.repeat(9000);
 const BLANKS = " \n\t".repeat(20_000);
 
-Deno.test("large JSON: is parsed like JSON.parse does, however large its values are", () => {
+Deno.test("large JSON: the result equals that of JSON.parse, however large the values are", () => {
   const small = { a: [1, -2.5e3, true, null, ""], b: { c: [], d: {} } };
   const lists = { ids: Array.from({ length: 60_000 }, (_, i) => i), after: [[], [small], LONG] };
   const values: unknown[] = [

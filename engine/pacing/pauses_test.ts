@@ -76,7 +76,7 @@ Deno.test("pauses: two actions that run at the same time do not mix their work",
   assertEquals(await Promise.all(actions), ["4 slicesslow", "2 slicesslow", "3 slicesslow"]);
 });
 
-Deno.test("pauses: an error of long work reaches the action, which may handle it", async () => {
+Deno.test("pauses: an error of long work reaches the action, which may handle the error", async () => {
   function* failing(): Paced<string> {
     yield;
     throw new Error("no");

@@ -31,13 +31,13 @@ Deno.test("turns: a sender's first work runs at once while others wait", async (
   assertEquals(log, ["mallory", "alice", "mallory", "mallory"]);
 });
 
-Deno.test("turns: each slice gets the time at which it should end", async () => {
+Deno.test("turns: each slice gets the time at which the slice should end", async () => {
   const before = performance.now();
   const until = await new Turns().run("", (until) => until);
   assertEquals(until >= before + SLICE_MS, true);
 });
 
-Deno.test("turns: short work runs at once until it takes a slice's time together", () => {
+Deno.test("turns: short work runs at once until all of it together has taken a slice's time", () => {
   const turns = new Turns();
   const log: string[] = [];
   const { now } = performance;

@@ -12,7 +12,7 @@ function changed(at: number, change: Partial<PlanOp>): Plan {
   return { ...plan, ops: plan.ops.map((op, i) => i === at ? { ...op, ...change } as PlanOp : op) };
 }
 
-Deno.test("check: names an op that reads a buffer of the wrong form or an unwritten one", () => {
+Deno.test("check: names an op that reads a buffer of the wrong form or an unwritten buffer", () => {
   const quantize = plan.ops.findIndex(({ op }) => op === "quantize");
   const op = plan.ops[quantize];
   if (op.op !== "quantize") throw new Error("no quantize");

@@ -48,7 +48,7 @@ Deno.test("kv groups: makes two groups when every second layer has a window", ()
   assertEquals(layers.slice(0, 3).map(({ group }) => group), [1, 0, 1]);
 });
 
-Deno.test("kv groups: five windowed layers per full one make groups of similar sizes", () => {
+Deno.test("kv groups: five windowed layers per full layer make groups of similar sizes", () => {
   const five = (count: number) =>
     plan(repeated(count, (i) => ({ heads: 4, headDim: 256, window: i % 6 === 5 ? 0 : 512 })));
   assertEquals([five(30).windows, five(30).waste], [[0, 512, 512, 512, 512, 512], 0]);
@@ -88,7 +88,7 @@ Deno.test("kv groups: a cache that several layers read keeps the blocks of the l
   assertEquals(plan(layers, [{ layer: 1, window: 0 }, { layer: 2, window: 300 }]).windows, [0, 300, 100]);
 });
 
-Deno.test("kv groups: layers with the largest window keep everything when all have windows", () => {
+Deno.test("kv groups: if all layers have windows, layers with the largest window keep all blocks", () => {
   assertEquals(
     plan(repeated(4, (i) => ({ heads: 2, headDim: 64, window: i % 2 === 0 ? 100 : 50 }))).windows,
     [0, 50],

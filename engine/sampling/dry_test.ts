@@ -89,7 +89,7 @@ function defined(text: string): Map<string, number> {
   return result;
 }
 
-Deno.test("DRY penalties: with() returns those after a draft and changes no state, also for breakers that begin before the draft", () => {
+Deno.test("DRY penalties: with() returns the penalties after a draft and changes no state, also for breakers that begin before the draft", () => {
   const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
   const text = [0, 1, 2, 3, 4, 0, 1];
   const sampling = withSampling({ ...ON, dryBreakers: ["STOP"] });

@@ -32,7 +32,7 @@ Deno.test("truncate: top-k, top-p and min-p keep the most probable tokens", () =
   assertEquals(count({ topK: 2, topP: 0.6 }), 1); // 0.43 is 62 % of 0.43 + 0.26
 });
 
-Deno.test("truncate: top-p counts the probability of tokens beyond the candidates if it is known", () => {
+Deno.test("truncate: top-p counts the probability of tokens beyond the candidates if that probability is known", () => {
   const total = 8; // the four candidates have half of the probability
   assertEquals(kept([0, 0, 0, 0], { topP: 0.25 }, total).length, 2);
   assertEquals(kept([0, 0, 0, 0], { topP: 0.9 }, total).length, 4);
@@ -78,7 +78,7 @@ Deno.test("truncate: typical-p may remove the most probable token", () => {
   assert(!got.includes(0) && got.length === 50, got.join());
 });
 
-Deno.test("truncate: XTC removes all tokens above the threshold except the least probable of them", () => {
+Deno.test("truncate: XTC removes all tokens above the threshold except the least probable one", () => {
   const always = { xtcProbability: 1 };
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.1 }), [2, 3, 4, 5, 6, 7]);
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3 }), [0, 1, 2, 3, 4, 5, 6, 7]); // only one is above it

@@ -161,7 +161,7 @@ Deno.test("fairness: a tenant that runs requests and lacks memory delays only it
   await engine.close();
 });
 
-Deno.test("fairness: where memory is short, a tenant does not wait until the long answers of another end", async () => {
+Deno.test("fairness: if memory is short, a tenant does not wait until another tenant's long answers end", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 50, maxRows: 1000 });
   const long = Array.from({ length: 3 }, (_, i) => asked("a", 200 + i, 400));
   const results = long.map((request) => generate(engine, request));

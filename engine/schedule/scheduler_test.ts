@@ -154,7 +154,7 @@ Deno.test("scheduler: admits requests in order, so a small one does not pass a l
   await engine.close();
 });
 
-Deno.test("scheduler: a request waits while another computes its prefix, and no longer", async () => {
+Deno.test("scheduler: a request waits only while another request computes their common prefix", async () => {
   const { engine, backend } = startEngine({ maxRows: 32, parallel: 8 });
   const steps = stepByStep(backend);
   const prefix = promptOf(64, 1);

@@ -118,7 +118,7 @@ Deno.test("cost model: step time never decreases with row count", () => {
   assertEquals([...known.estimates(1, 4, 8)!], [30, 30, 30, 30, 30]);
 });
 
-Deno.test("acceptance: a sequence starts with the average, and its own experience then outweighs it", () => {
+Deno.test("acceptance: a sequence starts with the average rate, and its own rate then outweighs the average", () => {
   const all = new Acceptance(() => 0.5);
   const [one, other] = [new Acceptance(all), new Acceptance(all)];
   const draft = { tokens: Int32Array.of(1, 2, 3), grades: Uint8Array.of(4, 4, GRADES - 1) };

@@ -17,7 +17,7 @@ Deno.test("lookup: drafts the tokens after the longest match; of equally long ma
   assertEquals(draftAfter([2, 3, 7, 2, 3, 8, 5, 2, 3], 1), { tokens: [8], grades: [2] });
 });
 
-Deno.test("lookup: a match has at least two tokens, so short texts have none", () => {
+Deno.test("lookup: a match has at least two tokens, so short texts have no match", () => {
   for (const text of [[1], [1, 1], [1, 2], [1, 2, 3, 1], [4, 2, 3, 5, 2]]) {
     assertEquals(draftAfter(text).tokens, []);
   }

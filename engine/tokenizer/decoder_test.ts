@@ -15,7 +15,7 @@ function streamed(tokenizer: Tokenizer, tokens: number[], options?: DecodeOption
 /** Tokenizer in which token n is byte n. */
 const bytes = createTokenizer(bpeMetadata({}));
 
-Deno.test("decoder: a stream returns a character with its last byte, and never part of one", () => {
+Deno.test("decoder: a stream returns a character with its last byte, and never part of a character", () => {
   assertEquals(streamed(bytes, [...new TextEncoder().encode("aé中👍b")]), [
     ...["a", "", "é", "", "", "中", "", "", "", "👍", "b"],
     "",
@@ -71,7 +71,7 @@ Deno.test("decoder: a text that is split into three tokens at any bytes decodes 
   }
 });
 
-Deno.test("decoder: streaming any bytes equals decoding them at once", () => {
+Deno.test("decoder: streaming any bytes gives the same text as decoding all bytes at once", () => {
   const random = randomIntegers(4);
   // Lead and continuation bytes, overlong forms, surrogates, code points above U+10FFFF, and letters.
   const some = [

@@ -59,7 +59,7 @@ Deno.test("Gemma 4's BPE: refuses a vocabulary without valid merges", () => {
   assertThrows(() => createTokenizer(none), GgufError, "tokenizer.ggml.merges");
 });
 
-Deno.test("marked BPE: Phi-3's control tokens remove white space after them, and a mask token before it", () => {
+Deno.test("marked BPE: Phi-3's control tokens remove the white space after the token, and a mask token the white space before", () => {
   const named = (values: Record<string, string>) => {
     const types = Int32Array.from(TOKENS, (_, i) => i < 2 ? CONTROL : i < 258 ? BYTE : NORMAL);
     const metadata = tokenizerMetadata({
@@ -82,7 +82,7 @@ Deno.test("marked BPE: Phi-3's control tokens remove white space after them, and
   );
 });
 
-Deno.test("marked BPE: splits words at white space, and lowercases them if the file says so", () => {
+Deno.test("marked BPE: splits words at white space, and lowercases words if the file says so", () => {
   const words = (values = {}) => gemma({ "ggml.model": "gpt2", "ggml.pre": "whitespace", ...values });
   assertEquals(words().encode("  ab\n\u3000 a "), ["ab", "a"].map(id));
   assertEquals(words().encode("Ab"), [id("<0x41>"), id("b")]);

@@ -39,7 +39,7 @@ async function sees(client: OpenAI) {
   ];
 }
 
-Deno.test("keys: files and batches belong to a key's name, so a new key under it finds them after a restart", async () => {
+Deno.test("keys: files and batches belong to a key's name, so a new key with that name finds them after a restart", async () => {
   await inDataFolder(async (path) => {
     let ids = { file: "", batch: "" };
     const before = new KeyRing([], [named("alice", "a1"), named("bob", "b1")]);

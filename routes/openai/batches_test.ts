@@ -121,7 +121,7 @@ Deno.test("batches: count reasoning tokens as the answers of each endpoint do", 
   );
 });
 
-Deno.test("batches: a bad line fails the batch and names its number, or gets an error with strict: false", async () => {
+Deno.test("batches: a bad line fails the batch, and the error names the line; with strict: false only that line fails", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, engine }) => {
       const lines = [chatLine("a"), "{", chatLine("a"), chatLine("b", { stream: true })];

@@ -75,7 +75,7 @@ fullTier.test("cli: --log-level selects the messages on standard error", async (
   assertStringIncludes(wrong.stderr, '--log-level must be one of error, warning, info, debug (got "loud")');
 });
 
-fullTier.test("cli: --library is the only folder that is searched for libraries, and needs FFI permission there", async () => {
+fullTier.test("cli: --library is the only folder that is searched for libraries, and the command needs FFI permission for that folder", async () => {
   await withFolder(async (folder) => {
     const missing = await run(["generate", "--prompt", "a", "--library", folder]);
     assertEquals([missing.code, missing.stdout], [1, ""]);
@@ -317,7 +317,7 @@ fullTier.test("cli: an 8-bit KV cache takes half of the memory, answers, and mak
   assert(apart > 0 && apart < 0.05, `the second token's log-probability is ${apart} from that with halves`);
 });
 
-fullTier.test("cli: generate continues after end tokens with --tokens, and stops there with --chat", async () => {
+fullTier.test("cli: generate continues after end tokens with --tokens, and stops at end tokens with --chat", async () => {
   const { metadata } = await runJson("inspect");
   const end = metadata["tokenizer.ggml.eot_token_id"];
   const biased = await runJson("generate", "--tokens", String(end), "-n", "60");

@@ -189,7 +189,7 @@ async function runWith(
   return { code, out, err };
 }
 
-fullTier.test("wasm: a command without FFI permission works, and says in one line that it is slower", async () => {
+fullTier.test("wasm: a command without FFI permission works, and says in one line that WebAssembly is slower", async () => {
   const generate = [
     "main.ts",
     "generate",

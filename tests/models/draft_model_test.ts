@@ -47,7 +47,7 @@ async function answersWith(
   }
 }
 
-Deno.test("draft model: answers equal those without it", async () => {
+Deno.test("draft model: answers equal the answers without a draft model", async () => {
   const plain = await answersWith({ speculate: "off" });
   const drafted = await answersWith({ speculate: "draft", draft: DEMO });
   assertEquals(drafted.texts, plain.texts);
@@ -55,7 +55,7 @@ Deno.test("draft model: answers equal those without it", async () => {
   assert(drafted.accepted <= drafted.drafted);
 });
 
-Deno.test("draft model: memory counts it before and after loading", async () => {
+Deno.test("draft model: the memory size includes the draft model before and after loading", async () => {
   const size = { model: DEMO, contextLength: 256, parallel: 2 };
   const sum = (memory: object) =>
     Object.values(memory).reduce((all: number, bytes: number) => all + bytes, 0);

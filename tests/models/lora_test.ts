@@ -134,7 +134,7 @@ function crowdFiles(architecture: Architecture, type: TensorType) {
 }
 
 for (const type of ["F32", "Q4_0"] as const) {
-  Deno.test(`LoRA, ${type}: requests of a crowd get the bits that they get alone, also from cached prompts`, async () => {
+  Deno.test(`LoRA, ${type}: concurrent requests get the same answers, bit for bit, as alone, also from cached prompts`, async () => {
     await withEngine(crowdFiles("llama", type), async (engine) => {
       const alone: Answer[] = [];
       for (const asked of OWN) {
@@ -214,7 +214,7 @@ Deno.test("LoRA: the check of a batch accepts lines that name the model with one
   assertEquals((await refusalOf("m:cook"))?.code, "model_not_found");
 });
 
-Deno.test("LoRA: the library chooses adapters, and a job's identity names them", async () => {
+Deno.test("LoRA: library calls choose adapters, and a job's identity includes the adapters", async () => {
   const { model, adapters } = crowdFiles("llama", "F32");
   const folder = await Deno.makeTempDir({ prefix: "compy-lora-" });
   try {

@@ -37,7 +37,7 @@ Deno.test("deepseek2: uses sigmoid weights when the file has a selection bias an
   assertEquals([FILE, LITE].map((file) => routesOf(silent(file))[0].sigmoid), [true, false]);
 });
 
-Deno.test("deepseek2: chooses experts within groups when the file has them", () => {
+Deno.test("deepseek2: chooses experts within groups when the file has groups", () => {
   const grouped = changed(changed(FILE, { key: ["expert_group_count", 4] }), {
     key: ["expert_group_used_count", 2],
   });

@@ -60,7 +60,7 @@ Deno.test("gpt_neox: computes logits with a bias from two planes, without an exa
   assertEquals(output(read("stablelm", "Q8_0")), [false, 0, true]);
 });
 
-Deno.test("stablelm: feed-forward runs after attention, and in the 12B beside it with head norms", () => {
+Deno.test("stablelm: feed-forward runs after attention; the 12B runs both in parallel and has head norms", () => {
   assertEquals(names(FILES.stablelm), `layer_norm ${ATTENTION} layer_norm glu matmul`);
   const normed = "matmul layer_norm layer_norm rope_append attention matmul";
   assertEquals(names(FILES["stablelm-12b"]), `layer_norm ${normed} glu matmul`);

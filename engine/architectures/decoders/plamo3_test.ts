@@ -14,7 +14,7 @@ const windows = (file: GgufFile) =>
 /** Returns the second frequency of each rotary table: base^(-1/32). */
 const tables = (file: GgufFile) => buildPlan(file).rope.map(({ frequencies }) => frequencies[1]);
 
-Deno.test("plamo3: windows count the tokens before a row, and the last layer of a period has none", () => {
+Deno.test("plamo3: windows count the tokens before a row, and the last layer of a period has no window", () => {
   assertEquals(windows(FILE), [1025, 1025, 1025, 0, 1025]);
   assertEquals(windows(changed(FILE, { key: ["attention.sliding_window_pattern", undefined] })), [
     1025,

@@ -164,7 +164,7 @@ for (const architecture of NAMES) {
   });
 }
 
-Deno.test("modern-bert: every third layer from the first has no window, and the others have their own rotary table", () => {
+Deno.test("modern-bert: every third layer from the first has no window, and the other layers have their own rotary table", () => {
   const layers = { ...shapesOf("modern-bert") };
   for (const [name, shape] of Object.entries(layers)) {
     if (name.startsWith("blk.1.")) {

@@ -9,7 +9,7 @@ const FILE = parseGguf(
   synthesize({ architecture: "mamba2", types: ["F32"], seed: 1, layers: 2, hollow: true }),
 );
 
-Deno.test("mamba2: every layer has a recurrent state, and none has keys and values", () => {
+Deno.test("mamba2: every layer has a recurrent state, and no layer has keys and values", () => {
   const plan = buildPlan(FILE);
   assertEquals([plan.states.length, plan.kv.layers.length], [2, 0]);
 });

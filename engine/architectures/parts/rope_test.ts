@@ -47,7 +47,7 @@ Deno.test("rope: a layer may have its own dimensions and base, and skip scaling"
   assertEquals([rope.angles().magnitude, rope.angles({ scaled: false }).magnitude], [2, 1]);
 });
 
-Deno.test("rope: YaRN keeps fast pairs, divides slow ones and mixes those between", () => {
+Deno.test("rope: YaRN keeps fast pairs, divides slow pairs, and blends the pairs in between", () => {
   // The first pair turns 64 / (2 pi) = 10.2 times, below betaFast = 32, so pair 0 is the last one kept. One
   // turn is reached at pair 1.008.
   assertFrequencies(new Rope(hparams(YARN)), [1, 0.1 * (0.5 / 4 + 0.5), 0.01 / 4, 0.001 / 4]);

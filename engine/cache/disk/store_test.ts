@@ -289,7 +289,7 @@ Deno.test("prompt store: opening a folder that is closing waits, and then writes
   }
 });
 
-Deno.test("prompt store: wiping removes only the store's files, and refuses while it is in use", async () => {
+Deno.test("prompt store: wiping removes only the store's files, and is refused while the store is in use", async () => {
   const path = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const foreign = ["a.kv", "lock", "notes.txt", "secret"];

@@ -136,7 +136,7 @@ const TWICE: ChatMessage[] = [
   { role: "user", content: "Thanks" },
 ];
 
-Deno.test("messages: splits calls into one message each, followed by its result, where templates need that", () => {
+Deno.test("messages: gives each call its own message, followed by its result, if the template needs separate messages", () => {
   for (const marks of ["<|python_tag|>", "<|channel|><|message|>"]) {
     const shown = prompt(
       `{# ${marks} #}{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}` +

@@ -60,7 +60,7 @@ Deno.test("chat template: joins text parts by line breaks, and treats missing co
   assertThrows(image, ChatTemplateError, 'must have the type "text" (got "image_url")');
 });
 
-Deno.test("chat template: passes content as a list of parts to a template that reads only those", () => {
+Deno.test("chat template: passes content as a list of parts to a template that reads only lists", () => {
   const source =
     "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if part.type == 'image' %}" +
     "<image>{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}";
@@ -72,7 +72,7 @@ Deno.test("chat template: passes content as a list of parts to a template that r
   assertEquals(render(both, [user("hi")]), "hi");
 });
 
-Deno.test("chat template: merges system messages and neighbours of one role where the template refuses them", () => {
+Deno.test("chat template: merges system messages, and neighbours of one role, if the template refuses separate ones", () => {
   const strict = "{% for m in messages %}" +
     "{% if m.role == 'system' and not loop.first %}{{ raise_exception('system must be first') }}{% endif %}" +
     "{% if loop.previtem is defined and loop.previtem.role == m.role %}{{ raise_exception('must alternate') }}" +

@@ -78,7 +78,7 @@ Deno.test("expert hparams: refuses more than 256 chosen experts per row", () => 
   assertEquals(error.field, 'key "qwen3moe.expert_used_count"');
 });
 
-Deno.test("expert hparams: refuses experts in architectures that support none", () => {
+Deno.test("expert hparams: refuses experts in architectures that do not support experts", () => {
   for (const architecture of ["llama", "qwen2", "qwen3", "qwen35"]) {
     const file = parseGguf(header({}, architecture).build().bytes);
     const error = assertThrows(() => buildPlan(file), GgufError);

@@ -98,7 +98,7 @@ for (const [name, expected] of CASES) {
   });
 }
 
-Deno.test("pre-tokenizer: refuses an unknown name and lists the known ones", () => {
+Deno.test("pre-tokenizer: refuses an unknown name and lists the known names", () => {
   const error = assertThrows(() => preTokenizer("qwen-9"), GgufError);
   assertEquals(error.code, "GGUF_VOCAB");
   assert(error.message.includes('"qwen-9"') && error.message.includes("deepseek-r1-qwen"), error.message);

@@ -80,7 +80,7 @@ Deno.test("vision: qwen3vl's answers to two images are near float64", async () =
 });
 
 for (const architecture of ["qwen3vl", "qwen35"] as const) {
-  Deno.test(`vision: ${architecture} gives the same answers alone and in company, and shares equal images only`, async () => {
+  Deno.test(`vision: ${architecture} gives the same answers alone and beside other requests, and shares prefixes only between equal images`, async () => {
     await withModel({ architecture, type: "Q8_0", seed: 5 }, async (engine, files) => {
       const pad = padOf(engine);
       const [one, two] = await Promise.all([
@@ -127,7 +127,7 @@ Deno.test("vision: prompts with images are not stored on disk, because names on 
   });
 });
 
-Deno.test("vision: refuses a prompt with other places than images", async () => {
+Deno.test("vision: refuses a prompt whose image tokens do not match the images in number", async () => {
   await withModel({ architecture: "qwen3vl", type: "Q8_0", seed: 5 }, async (engine, files) => {
     const image = await prepared(picture("a", 64, 64), files);
     for (const prompt of [[1, 2], [padOf(engine), padOf(engine)]]) {
@@ -137,7 +137,7 @@ Deno.test("vision: refuses a prompt with other places than images", async () => 
   });
 });
 
-Deno.test("vision: a tower that does not fit the model is left out, or refused if it is named", async () => {
+Deno.test("vision: an unsuitable tower is left out, or refused if the options name that tower", async () => {
   await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 5 }, async ({ model, tower }) => {
     await Deno.writeFile(tower, synthesizeVision({ architecture: "qwen35", type: "Q8_0", seed: 5 }).tower);
     const warnings: string[] = [];

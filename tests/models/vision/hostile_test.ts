@@ -25,7 +25,7 @@ async function reason(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   return error.message.replace("Cannot read the image: ", "");
 }
 
-Deno.test("images: PNG, JPEG and WebP are read by what is in them", async () => {
+Deno.test("images: PNG, JPEG and WebP are recognized by their content", async () => {
   for (const bytes of [await png(96, 64, 1), jpeg(), webp()]) {
     const { patches: { rows, columns, values } } = await read(bytes);
     assertEquals([rows, columns, values.length], [4, 6, 3 * 96 * 64]);
@@ -42,11 +42,11 @@ Deno.test("images: 16 bits, grey and alpha are read, and transparent pixels are 
   assert((await read(clear)).patches.values.every((value) => value === 1));
 });
 
-Deno.test("images: CMYK is read, and of an animation the first frame", async () => {
+Deno.test("images: reads CMYK, and only the first frame of an animation", async () => {
   for (const bytes of [cmyk(), animated()]) assertEquals((await read(bytes)).patches.rows, 2);
 });
 
-Deno.test("images: an image is turned as its EXIF orientation says", async () => {
+Deno.test("images: applies the EXIF orientation", async () => {
   const [plain, right] = [(await read(jpeg())).patches, (await read(turned())).patches];
   assertEquals([plain.rows, plain.columns, right.rows, right.columns], [4, 6, 6, 4]);
   // The first patch is at the top left. Turned to the right, it has the lower end of the left side: green, no red.
@@ -54,7 +54,7 @@ Deno.test("images: an image is turned as its EXIF orientation says", async () =>
   assert(red < -0.8 && green > 0.8, `${red} ${green}`);
 });
 
-Deno.test("images: bombs are refused by their headers", async () => {
+Deno.test("images: refuses decompression bombs by the dimensions in the header", async () => {
   const bomb = await reason(await png(30_000, 30_000, 1, { rows: 1 }));
   assertEquals(bomb, "it must have at most 33554432 pixels");
   const thin = await reason(await png(1, 100_000, 1));
@@ -71,7 +71,7 @@ Deno.test("images: truncated and damaged files are refused", async () => {
   assertEquals(await reason(await png(64, 64, 1, { rows: 20 })), DAMAGED);
 });
 
-Deno.test("images: other formats and no images are refused, and bytes after an image are not read", async () => {
+Deno.test("images: refuses other formats and files that are not images, and ignores bytes after an image", async () => {
   const unknown = "it must be a PNG, JPEG or WebP image";
   for (
     const text of [
@@ -89,7 +89,7 @@ Deno.test("images: other formats and no images are refused, and bytes after an i
   assertEquals((await read(polyglot)).digest, (await read(await png(64, 64, 1))).digest);
 });
 
-Deno.test("images: random changes of a file crash nothing", async () => {
+Deno.test("images: randomly changed files cause no crash", async () => {
   const random = new Random(7);
   const [one, two, three] = [await png(32, 32, 1), jpeg(), webp()];
   for (let i = 0; i < 12; i++) {

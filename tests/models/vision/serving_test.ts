@@ -50,7 +50,7 @@ async function refusal(client: OpenAI, content: Content) {
   throw new Error("not refused");
 }
 
-Deno.test("images: chat completions answer to an image, count its tokens and share equal ones", async () => {
+Deno.test("images: chat completions answer about an image, count its tokens, and share the prefix of equal images", async () => {
   await withClient(true, async (client) => {
     const [one, two] = [await png(320, 256, 1), await png(320, 256, 2)];
     const plain = await ask(client, [text]);
@@ -65,7 +65,7 @@ Deno.test("images: chat completions answer to an image, count its tokens and sha
   });
 });
 
-Deno.test("images: chat completions refuse what is not an image, and remote URLs", async () => {
+Deno.test("images: chat completions refuse data that is not an image, and remote URLs", async () => {
   await withClient(true, async (client) => {
     const field = "messages[0].content[1].image_url";
     const cases: [string, unknown[]][] = [
@@ -84,7 +84,7 @@ Deno.test("images: chat completions refuse what is not an image, and remote URLs
   });
 });
 
-Deno.test("images: a model without a tower refuses them", async () => {
+Deno.test("images: a model without a tower refuses images", async () => {
   await withClient(false, async (client) => {
     const expected = [400, "unsupported_content", "messages[0].content[1].type"];
     assertEquals(await refusal(client, [text, image(urlOf(await png(64, 64, 1)))]), expected);

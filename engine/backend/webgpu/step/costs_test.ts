@@ -61,7 +61,7 @@ Deno.test("costs: timing each kernel alone gives right costs even if kernels alw
   assert(costs.sum([b]) < 10 * real([b], rates));
 });
 
-Deno.test("costs: ignore a kernel's first time when it is long, since the driver may have compiled it", () => {
+Deno.test("costs: ignore a kernel's first time if that is long, because the driver may have compiled the kernel", () => {
   const costs = new Costs(1e-6);
   const piece = wholeOf(dispatchOf(kernelOf("a"), 10), SIZE);
   const before = costs.sum([piece]);

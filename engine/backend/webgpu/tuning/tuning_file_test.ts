@@ -29,7 +29,7 @@ Deno.test("tuning file: returns the tunings stored for the adapter", async () =>
   assertEquals(await read(undefined), { tunings: new Map(), warnings: [] });
 });
 
-Deno.test("tuning file: warns about an unusable file and ignores it", async () => {
+Deno.test("tuning file: warns about an unusable file and ignores the file", async () => {
   for (const text of ["{", "[1]", '{"A": 3}', '{"A": {"Q4_0 f16": {"rows": 3}}}']) {
     const { tunings, warnings } = await read(text);
     assertEquals([tunings.size, warnings.length], [0, 1]);

@@ -23,7 +23,7 @@ Deno.test("tunings: drop entries for which no kernel can be made", () => {
   for (const text of ["", "null", "[]", '{"A": 1}', "{"]) assertEquals(parseTunings(text, "A").size, 0);
 });
 
-Deno.test("tunings: say what is wrong with a file for this adapter, and ignore other adapters", () => {
+Deno.test("tunings: the message says what is wrong with a file for this adapter; files for other adapters are ignored", () => {
   assertEquals(tuningProblem("{", "A"), "it is not JSON");
   for (const text of ["null", "[]", "7"]) assertEquals(tuningProblem(text, "A"), "it is no JSON object");
   assertEquals(tuningProblem('{"A": [1]}', "A"), `what it has for "A" is no JSON object`);

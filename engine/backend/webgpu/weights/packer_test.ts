@@ -23,7 +23,7 @@ async function longestGap(work: () => Promise<unknown>): Promise<number> {
   return longest;
 }
 
-Deno.test("packer: packs in a worker as on this thread, without blocking it", async () => {
+Deno.test("packer: a worker packs the same bytes as this thread, without blocking this thread", async () => {
   using packer = new Packer();
   await packer.pack(rowsOf(1)); // the worker starts
   const large = rowsOf(12_000);
