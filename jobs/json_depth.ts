@@ -1,4 +1,4 @@
-/** Maximum nesting of a request body. JSON.parse accepts deeper JSON, but JSON.stringify throws for it. */
+/** Maximum nesting of a request body. JSON.parse accepts deeper JSON, but JSON.stringify throws for deeper values. */
 export const MAX_JSON_DEPTH = 64;
 
 /** Returns the nesting depth of arrays and objects in a parsed value, without recursion. */

@@ -5,9 +5,9 @@ const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
 
 const [QUOTE, BACKSLASH, BEGIN, END] = [0x22, 0x5c, 0x7b, 0x7d];
 
-/** Pattern for the beginning of a call's arguments if they are an object. It also matches some other objects. */
+/** Pattern for the beginning of a call's arguments if they are an object. The pattern also matches some other objects. */
 const ARGUMENTS = /"(?:input|arguments)"\s{0,9}:\s{0,9}\{/g;
-/** Pattern for numbers that JavaScript might write with different digits. It also matches some other text. */
+/** Pattern for numbers that JavaScript might write with different digits. The pattern also matches some other text. */
 const NUMBER = /[[:,]\s*(?:-0(?!\.)|-?(?:\d{16}|\d+\.(?:\d{15}|0{5}|\d*0\b)|[\d.]+[eE]))/;
 
 /**

@@ -24,7 +24,7 @@ export interface ServerOptions {
   readonly openHealth?: boolean;
   /** Prefix of every path, such as `/llm`, for a proxy that does not remove it. */
   readonly pathPrefix?: string;
-  /** Whether parameters that an endpoint does not support are refused; by default a header warns of them. */
+  /** Whether parameters that an endpoint does not support are refused; by default a header warns of these parameters. */
   readonly strictParameters?: boolean;
   /**
    * Folder for uploaded files, batches and stored answers. Unfinished batches resume. Without it, the server has no

@@ -42,7 +42,7 @@ export interface AppOptions extends ParameterOptions {
   /** Prefix of every path, such as `/llm` (PATH_PREFIX). */
   readonly pathPrefix?: string;
   readonly limits?: Partial<ConnectionLimits>;
-  /** Receives every unexpected failure. Clients see no details of it. */
+  /** Receives every unexpected failure. Clients see no details of the failure. */
   readonly onError?: (error: unknown) => void;
   /** State of the server: setting its `draining` makes the app refuse new work. */
   readonly lifecycle?: Lifecycle;

@@ -9,7 +9,7 @@ export interface ExecuteRequest extends BeginOptions {
   readonly url: string;
   readonly body: unknown;
   readonly signal?: AbortSignal;
-  /** Receives every unexpected failure. The result has no details of it. */
+  /** Receives every unexpected failure. The result has no details of the failure. */
   readonly onError?: (error: unknown) => void;
 }
 

@@ -289,7 +289,7 @@ export interface Backend {
   compile(plan: Plan, options: CompileOptions): Promise<void>;
   /** Runs one step. Throws StepStopped if `requestStop` ended it early. */
   step(input: StepInput): Promise<StepOutput>;
-  /** The best number of rows for a prefill step, if below the maximum. It changes with measured times. */
+  /** The best number of rows for a prefill step, if below the maximum. The number changes with measured times. */
   readonly stepRows?: number;
   /**
    * Tile size in rows of matrix products: a multiple of it takes no longer than slightly fewer rows. Undefined if

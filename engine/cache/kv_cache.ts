@@ -113,7 +113,7 @@ export class KvCache {
   }
 
   /**
-   * Returns the number of blocks that are lacking to admit the sequence with `spare` blocks left. 0 or less: it fits.
+   * Returns the number of blocks that are lacking to admit the sequence with `spare` blocks left; 0 or less if it fits.
    */
   missing(sequence: Sequence, spare: number): number {
     const known = this.#index.findPrefix(sequence);

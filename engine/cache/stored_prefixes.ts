@@ -61,7 +61,7 @@ export class StoredPrefixes {
   readonly #bytesPerToken: number;
   /** Parts to write to disk by name, in writing order. */
   readonly #offers = new Map<string, Offer>();
-  /** Parts whose storage a request waits for. They are copied at once, because states may be evicted soon. */
+  /** Parts whose storage a request waits for. Such parts are copied at once, because states may be evicted soon. */
   readonly #urgent = new Map<string, Offer>();
   readonly #urgentStates = new Map<string, Offer>();
   /** Parts that were copied from the KV cache and are being written to disk. */

@@ -69,10 +69,10 @@ const MIN_LOGIT_ROWS = 16;
 const DRAFT_ROWS = 32;
 const DRAFT_ROWS_EACH = 4;
 const MOST_DRAFT_ROWS = 64;
-/** Slots of recurrent state for sequences with drafts, and the maximum bytes of all of them. */
+/** Slots of recurrent state for sequences with drafts, and the maximum bytes of all these slots. */
 const DRAFT_SLOTS = 4;
 const DRAFT_BYTES = 256 * 2 ** 20;
-/** Snapshots of recurrent state per running sequence, for later requests, and the maximum bytes of all of them. */
+/** Snapshots of recurrent state per running sequence, for later requests, and the maximum bytes of all snapshots. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
 /**

@@ -318,8 +318,8 @@ export class LlmEngine implements Engine {
   }
 
   /**
-   * Runs steps until nothing can run. There must be no `await` between finding that and `#looping = false`: a request
-   * that arrives in that gap would not wake the loop.
+   * Runs steps until nothing can run. After that is found, no `await` may come before `#looping = false`: a request that
+   * arrives in between would not wake the loop.
    */
   async #loop(): Promise<void> {
     try {

@@ -246,7 +246,7 @@ export function failOne(sequence: Sequence, error: EngineError): void {
   sequence.stream.fail(error);
 }
 
-/** Marks the sequence as done, so that nothing more is published. It keeps its place until the scheduler removes it. */
+/** Marks the sequence as done, so that nothing more is published. The scheduler later frees its place. */
 export function end(sequence: Sequence): void {
   sequence.progress.done = true;
   sequence.unlisten();

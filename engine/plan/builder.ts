@@ -106,9 +106,9 @@ export class PlanBuilder {
   readonly images: ImageRows | undefined;
 
   /**
-   * `drafts` adds the layer that drafts tokens; the file must have one. It chooses from the `draftTokens` first
-   * tokens, or by default as many as it finds worth their cost. `fine` makes all products with quantized weights
-   * read activations in two planes. `adapters` are beside the matrices of the model. With `images`, steps may
+   * `drafts` adds the layer that drafts tokens; the file must have one. Drafts choose from the `draftTokens` first
+   * tokens, by default from as many tokens as are worth their cost. `fine` makes all products with quantized weights
+   * read activations in two planes. `adapters` change products with the model's matrices. With `images`, steps may
    * bring rows of images.
    */
   constructor(
@@ -218,7 +218,7 @@ export class PlanBuilder {
     return counts;
   }
 
-  /** Adds a matrix, or rows of one. A single-row matrix may be a vector in the file. */
+  /** Adds a matrix, or some rows of a matrix. A single-row matrix may be a vector in the file. */
   matrix(tensor: string | RowsOf, columns: number, rows: number): TensorId {
     this.#matrix(typeof tensor === "string" ? tensor : tensor.name).read++;
     if (typeof tensor === "string") {
@@ -338,7 +338,7 @@ export class PlanBuilder {
     this.#ends.push(write);
   }
 
-  /** Returns what was collected. Throws GgufError where the file has tensors that are neither read nor left out. */
+  /** Returns the collected plan. Throws GgufError where the file has tensors that are neither read nor left out. */
   collect(architecture: string): PlanParts {
     for (const write of this.#ends) write();
     this.#refuseUnread(architecture);

@@ -3,7 +3,7 @@ const STEP_BYTES = 256 * 1024;
 
 /**
  * A table of u32 values whose length is not known in advance. The table reserves address space for the maximum and uses
- * memory as it fills. It never copies, and `free` releases everything at once.
+ * memory as it fills. The table never copies values, and `free` releases everything at once.
  */
 export class GrowingTable {
   length = 0;

@@ -13,11 +13,11 @@ const SHARED_CHARACTERS = 256;
 /**
  * Returns a window of lines in the order in which the engine gets them:
  *
- * - Lines with a common prefix follow each other: it is computed once and stays in the prefix cache while it
- *   is needed. Lines that share a prefix with `previous`, the last key handed out, come first.
+ * - Lines with a common prefix follow each other, so the prefix is computed once and stays in the prefix cache
+ *   while lines need it. Lines that share a prefix with `previous`, the last key handed out, come first.
  * - Otherwise lines with long and short answers alternate: while long answers decode one token per step, the
  *   prompts of short ones fill the steps.
- * - In the last window long answers come first, so that none of them runs alone at the end.
+ * - In the last window long answers come first, so that no long answer runs alone at the end.
  */
 export function handOutOrder<T extends OrderedLine>(
   lines: readonly T[],

@@ -150,8 +150,8 @@ export interface BatchResult {
  * Answers a file of requests, each line exactly once, and returns the result. Every answer is on disk before
  * it is counted. After a stop, a crash or a power cut the same call resumes the job.
  *
- * `model` may be a function that loads one. It is called only if there are lines to answer, and its model is
- * closed at the end. Throws CompyError with a batch's code.
+ * `model` may be a function that loads a model. The function is called only if there are lines to answer, and its
+ * model is closed at the end. Throws CompyError with a batch's code.
  *
  * ```ts
  * import { loadModel, runBatch } from "compy";

@@ -14,7 +14,7 @@ const REMEMBERED = 10_000;
 interface ExamineOptions extends ParameterOptions {
   /** Names that lines may give the model, its own id first. Without them, lines may use any name. */
   readonly models?: readonly string[];
-  /** The model's adapters, as for its load. Lines may name the model with one of them. */
+  /** The model's adapters, as for its load. Lines may name the model with one of its adapters. */
   readonly lora?: readonly string[];
   /** Names the settings in messages. */
   readonly words?: Words;

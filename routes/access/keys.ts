@@ -111,7 +111,7 @@ function entryOf(
   };
 }
 
-/** Returns the owner id of a key's name. It is stored with files and batches, so it must never change. */
+/** Returns the owner id of a key's name. Files and batches store the id, so it must never change. */
 function ownerOf(name: string): string {
   return sha256(`compy key ${name}`).toString("hex").slice(0, 16);
 }

@@ -18,8 +18,8 @@ export function check<Schema extends z.ZodType>(schema: Schema, value: unknown):
 }
 
 /**
- * Returns the issue to report. In a union, it is that of the alternative that matched deepest, which the caller most
- * likely meant.
+ * Returns the issue to report. In a union, returns the issue of the alternative that matched deepest, because the caller
+ * most likely meant that alternative.
  */
 function culprit(issue: Issue): Issue {
   if (issue.code !== "invalid_union") return issue;

@@ -105,7 +105,7 @@ export function boundedRecord<Value>(
   });
 }
 
-/** A JSON Schema 2020-12 object; the types of the OpenAPI library cover only a part of it. */
+/** A JSON Schema 2020-12 object; the types of the OpenAPI library cover only a part of that standard. */
 type JsonSchema = Readonly<Record<string, unknown>>;
 
 /** Sets the OpenAPI description of a schema that is checked by hand. */

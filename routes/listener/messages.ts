@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { ApiError, clientLeft, incompleteBody } from "../core/errors.ts";
 
-/** Pattern of methods that a fetch Request cannot have. They are renamed and get the same 405. */
+/** Pattern of methods that a fetch Request cannot have. Such methods are renamed and get the same 405. */
 const FORBIDDEN = /^(?:trace|track|connect)$/i;
 const HOST = /^[\w.:[\]-]+$/;
 

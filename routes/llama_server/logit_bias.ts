@@ -17,7 +17,7 @@ import {
  * llama-server's second format of `logit_bias`: pairs of a token (or a text that stands for its tokens) and its bias.
  */
 
-/** Bias of forbidden tokens. It is lower than any logit, but masks are still lower. */
+/** Bias of forbidden tokens. This bias is lower than any logit, but masks are still lower. */
 const NEVER = -1e30;
 
 type Pair = readonly [token: number | string, bias: number | false];

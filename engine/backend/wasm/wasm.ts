@@ -102,7 +102,7 @@ export class WasmBackend implements Backend {
     return tensors.map((t) => this.tensorBytes(t));
   }
 
-  /** Returns the packed bytes of one tensor. It must be loaded, or passed to `packedBytes`, first. */
+  /** Returns the packed bytes of one tensor. The tensor must be loaded, or passed to `packedBytes`, first. */
   tensorBytes(t: PlanTensor): number {
     return this.#packed.get(t) ?? 0;
   }

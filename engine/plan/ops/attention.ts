@@ -45,7 +45,7 @@ export interface AttentionOptions {
   readonly softcap?: number;
 }
 
-/** Returns the attention output over the sequence's tokens so far, or over a window of them. */
+/** Returns the attention output over the sequence's tokens so far, or over a window of these tokens. */
 export function attention(
   b: PlanBuilder,
   q: Value,

@@ -12,7 +12,7 @@ export interface CalledTool {
 /** Maximum length of a tool's name, with space left for a number. */
 const LONGEST = 120;
 
-/** Returns the model's name of a tool. It is the same in every request, so that prompts share prefixes. */
+/** Returns the model's name of a tool. The name is the same in every request, so that prompts share prefixes. */
 export function joinedName(name: string, namespace: string | null | undefined): string {
   if (!namespace) return name;
   return `${namespace}${namespace.endsWith("__") ? "" : "__"}${name}`.slice(0, LONGEST);

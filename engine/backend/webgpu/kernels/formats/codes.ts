@@ -6,7 +6,7 @@
 import { BLOCK, NATURAL, type Scalar } from "./format.ts";
 
 export interface Field {
-  /** Expressions, `width` of them. */
+  /** `width` expressions. */
   readonly words: readonly string[];
   readonly width: 1 | 2 | 4 | 8;
   /** Position of these bits in the code. */
