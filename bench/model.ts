@@ -268,7 +268,7 @@ async function measurePrefill(
   return sample;
 }
 
-/** Measures decode. The numbers of sequences alternate, so that a slow moment of the machine affects all of them. */
+/** Measures decode. The numbers of sequences alternate, so that a slow moment of the machine affects all numbers. */
 async function measureDecode(
   steps: Steps,
   { prefill, decode }: Shape,

@@ -23,7 +23,7 @@ export function prefillSample(context: number): Sample {
   return { work: "prefill", sequences: 1, context, tokens: context, seconds: [], steps };
 }
 
-/** Returns the prefill of several prompts, as many per step as fit. */
+/** Returns the prefill of several prompts. Each step takes the maximum number that fits. */
 export function togetherSample(sequences: number, context: number): Sample {
   const fit = Math.max(1, Math.floor(MAX_ROWS / context));
   const steps: EvenStep[] = [];
@@ -34,7 +34,7 @@ export function togetherSample(sequences: number, context: number): Sample {
   return { work: "prefill", sequences, context, tokens: sequences * context, seconds: [], steps };
 }
 
-/** Returns the encoding of whole texts, as many per step as fit. */
+/** Returns the encoding of whole texts. Each step takes the maximum number that fits. */
 export function textsSample(texts: number, tokens: number): Sample {
   const steps = togetherSample(texts, tokens).steps.map((step) => ({ ...step, logitRows: 0 }));
   return { work: "texts", sequences: texts, context: tokens, tokens: texts * tokens, seconds: [], steps };

@@ -1,7 +1,7 @@
 import { PullError } from "./errors.ts";
 import { isSafePath, quote } from "./names.ts";
 
-/** A hub's repository and the model to take from it: by path, quantization, or the owner's name for it. */
+/** A hub's repository and the model to take from it: by path, quantization, or the owner's name for the model. */
 export interface HubSource {
   readonly kind: "hub";
   readonly owner: string;

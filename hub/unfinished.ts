@@ -158,7 +158,7 @@ export class Unfinished {
     await syncFolder(dirname(dirname(this.folder)));
   }
 
-  /** Removes the folder if no download was begun in it. */
+  /** Removes the folder if it has no unfinished download. */
   async removeIfNew(): Promise<void> {
     if (this.#source === "" && await readState(this.folder) === undefined) await this.remove();
   }

@@ -29,7 +29,7 @@ Deno.test("lora: the field chooses adapters and scales; without the field, a req
   });
 });
 
-Deno.test("lora: MODEL:ADAPTER uses one adapter, in every dialect", async () => {
+Deno.test("lora: MODEL:ADAPTER uses one adapter, in every API", async () => {
   const bodies = {
     ...LORA,
     "/v1/responses": { input: "Hi" },
@@ -69,7 +69,7 @@ Deno.test("lora: the lists of models and of adapters include every adapter", asy
   });
 });
 
-Deno.test("lora: wrong values, and adapters that the model does not have, are a 400 that names the field", async () => {
+Deno.test("lora: wrong values, and adapters that the model does not have, get a 400 that names the field", async () => {
   const wrong = [
     [{ id: 2, scale: 1 }],
     [{ id: 0, scale: 1 }, { id: 0, scale: 2 }],

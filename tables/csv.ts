@@ -71,7 +71,7 @@ async function* readRecords(file: StorageFile, name: string, separator: string):
   for (const record of open.end()) yield record;
 }
 
-/** Collects the lines of a record: while a quote is open, the next line belongs to it. */
+/** Collects the lines of a record: while a quote is open, the next line belongs to the record. */
 class OpenRecord {
   private lines: string[] = [];
   private first = 1;

@@ -2,7 +2,7 @@ import { findAdapter } from "../engine/backend/webgpu/device/gpu.ts";
 import { fullTier } from "./tier.ts";
 
 /**
- * Tests on WebGPU run where there is an adapter, or where COMPY_WEBGPU_REQUIRED demands one. Any Vulkan driver works;
+ * Tests on WebGPU run if the machine has an adapter, or if COMPY_WEBGPU_REQUIRED demands one. Any Vulkan driver works;
  * Debian's mesa-vulkan-drivers has one that needs no GPU.
  */
 const adapter = await findAdapter();

@@ -59,7 +59,7 @@ export class WordWrap {
   #hasBegun = false;
   /** Whether the current line has no word yet. */
   #isLineStart = true;
-  /** The mark that began the current code block; empty outside of one. */
+  /** The mark that began the current code block; empty outside of code blocks. */
   #fence = "";
 
   /** `columns`: returns the terminal's present width. */

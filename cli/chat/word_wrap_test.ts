@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { cellsOf, WordWrap } from "./word_wrap.ts";
 
-/** Wraps the text as one part, and checks that every other split into parts shows the same. */
+/** Wraps the text as one part, and checks that every other split into parts shows the same text. */
 function wrapped(text: string, columns: number): string {
   const shown = (parts: readonly string[]) => {
     const wrap = new WordWrap(() => columns);

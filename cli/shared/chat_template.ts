@@ -9,7 +9,7 @@ export const CHAT_TEMPLATE = path("FILE", {
 /** Maximum bytes of a template file; a template has at most 2^20 characters. */
 const MAX_BYTES = 4 * 2 ** 20;
 
-/** Returns the chat template in a file. Throws an error with the file, and the line of an error in it. */
+/** Returns the chat template in a file. Throws an error that names the file, and the line if the template has an error. */
 export function readChatTemplate(file: string): GivenTemplate {
   const what = `Cannot read the chat template "${file}"`;
   let bytes: Uint8Array;

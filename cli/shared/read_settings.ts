@@ -71,7 +71,7 @@ export function readSettings<Table extends SettingsTable>(
 /** The values of a command's settings, and its words that are not options. */
 export type Given<Table extends SettingsTable> = Settings<Table> & Pick<Flags, "json" | "word" | "operand">;
 
-/** Reads the words of a command. Returns undefined after printing the help if they ask for it. Throws UsageError. */
+/** Reads the words of a command. If the words ask for help, prints the help and returns undefined. Throws UsageError. */
 export function readWords<Table extends SettingsTable>(
   table: Table,
   args: readonly string[],

@@ -60,7 +60,7 @@ function parsed(file: string, text: string): Tool[] {
   return tools;
 }
 
-/** Returns a tool, or a text that says what is wrong with it. */
+/** Returns a tool, or a text that says what is wrong with the tool. */
 function toolOf(entry: unknown): Tool | string {
   const given = isObject(entry) && isObject(entry.function) ? entry.function : entry;
   if (!isObject(given)) return "is no function";

@@ -89,7 +89,7 @@ export class Fields implements Config {
     return this.get(name) !== undefined;
   }
 
-  /** Returns the object under a key; undefined where there is none. */
+  /** Returns the object under a key; undefined if the key is missing. */
   fields(name: string): Fields | undefined {
     const value = this.get(name);
     if (value === undefined) return undefined;

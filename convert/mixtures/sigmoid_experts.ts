@@ -79,7 +79,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
-    // With several shared experts, config.json's width could mean one or all of them.
+    // With several shared experts, config.json's width could mean the width of one expert or of all.
     most: 1,
   });
   const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);

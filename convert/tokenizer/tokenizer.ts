@@ -186,7 +186,7 @@ function knownBlankStep(step: Step, replaced: boolean): boolean | undefined {
       ? step.add_prefix_space !== false
       : step.prepend_scheme !== "never";
   }
-  // Gemma splits at blanks, but its normalizer has already replaced all of them.
+  // Gemma splits at blanks, but its normalizer has already replaced all blanks.
   const cuts = step.type === "Split" && patternOf(step) === " ";
   return isReplacement(step) || (cuts && replaced) ? false : undefined;
 }

@@ -37,7 +37,7 @@ function isEmpty(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.keys(value).length === 0;
 }
 
-/** Returns the constraint for a tool's arguments, or for a part of them. */
+/** Returns the constraint for a tool's arguments, or for a part of the arguments. */
 export function argumentsForm(
   { name, parameters, strict }: Pick<CheckedTool, "name" | "parameters" | "strict">,
   schema: unknown = parameters,

@@ -96,7 +96,7 @@ export interface ThinkingBounds {
 export interface MessageHeaders {
   /** Whether the answer begins with a header instead of text. */
   readonly open: boolean;
-  /** Tokens that begin a header, or occur in it. */
+  /** Tokens that begin a header or occur in a header. */
   readonly begin: readonly number[];
   /** The token that ends a header. */
   readonly end: number;

@@ -82,7 +82,7 @@ export class Cursor {
     return this.#view.getBigUint64(this.#lengthAt, true);
   }
 
-  /** Skips `count` bytes, at most 8, and returns a DataView and their offset in it. */
+  /** Skips `count` bytes, at most 8, and returns a DataView and the bytes' offset in the view. */
   scalar(count: number, field: string): { view: DataView; at: number } {
     const at = this.#take(count, field);
     return { view: this.#view, at };

@@ -10,7 +10,7 @@ const TOKEN =
 
 /**
  * Returns the grammar with its embedded schemas made compilable. Throws ConstraintError if the grammar is too expensive
- * to read, or if llguidance would ignore a part of it.
+ * to read, or if llguidance would ignore a part of the grammar.
  */
 export function compilableLark(grammar: string): string {
   const result: string[] = [];

@@ -19,7 +19,7 @@ const IMAGE_TOKEN = "<|image_pad|>";
 
 /** A vision tower whose header was read and checked. */
 export interface MeasuredTower {
-  /** The rows that its images give the decoder. */
+  /** The rows that the tower's images give the decoder. */
   readonly images: ImageRows;
   readonly memory: MemoryNeeds;
   load(signal?: AbortSignal): Promise<Tower>;
@@ -28,8 +28,9 @@ export interface MeasuredTower {
 type TowerOptions = Pick<LoadOptions, "mmproj" | "open" | "backend" | "threads" | "isa" | "warn">;
 
 /**
- * Reads the header of the model's vision tower: the given file, or one beside the model that fits it. Returns undefined
- * without a tower. Throws EngineError if the given file does not fit the model, or the backend cannot compute it.
+ * Reads the header of the model's vision tower: the given file, or a suitable file beside the model. Returns undefined
+ * without a tower. Throws EngineError if the given file does not fit the model, or if the backend cannot compute the
+ * tower.
  */
 export async function measureTower(
   decoder: ModelDescription,
@@ -69,7 +70,7 @@ export async function measureTower(
   return undefined;
 }
 
-/** Returns the files beside the model that are named as towers, in alphabetical order. */
+/** Returns the paths of files beside the model that have a tower's name, in alphabetical order. */
 function towersBeside(model: string): string[] {
   const folder = dirname(model);
   try {
@@ -81,7 +82,7 @@ function towersBeside(model: string): string[] {
   }
 }
 
-/** Returns why the tower does not fit the model; undefined if it does. */
+/** Returns why the tower does not fit the model; undefined if the tower fits. */
 function reasonAgainst(
   { projection, deepLayers }: TowerShape,
   decoder: ModelDescription,

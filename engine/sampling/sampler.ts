@@ -106,7 +106,7 @@ export class TokenCounts {
   #tokens = new Int32Array(64);
   #counts = new Int32Array(64);
 
-  /** Adds a prompt token with count 0: only the repetition penalty applies to it. */
+  /** Adds a prompt token with count 0: only the repetition penalty applies to prompt tokens. */
   addPrompt(token: number): void {
     this.#slot(token);
   }

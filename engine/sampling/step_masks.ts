@@ -109,7 +109,7 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
       return promise;
     });
   }
-  // The masks start in a later turn, so that the step need not wait for them.
+  // The masks start in a later turn, so that the step need not wait for the masks.
   const later = Promise.resolve();
   const masks = later.then(() => grammars.masks(matchers));
   const drafts = parts.map(({ drafts }, i) =>

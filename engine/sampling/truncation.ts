@@ -84,7 +84,7 @@ function typical(logits: Float32Array, count: number, typicalP: number): number 
   return chosen.length;
 }
 
-/** XTC, "exclude top choices": at random, removes all tokens above the threshold except the least probable of them. */
+/** XTC, "exclude top choices": at random, removes all tokens above the threshold except the least probable one. */
 function excludeTop(
   logits: Float32Array,
   count: number,

@@ -11,7 +11,7 @@ const adapter = z.object({
   name: z.string().openapi({ description: "Requests for the model MODEL:NAME use this adapter" }),
 }).openapi("LoraAdapter");
 
-/** Uses llama-server's format. */
+/** Endpoint that lists the model's adapters in llama-server's format. */
 export const loraAdapters = endpoint(
   {
     method: "get",

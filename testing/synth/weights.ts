@@ -37,7 +37,7 @@ function q6Code(b: Block, k: number): number {
 
 /** Facts about a format. */
 interface FormatFacts {
-  /** Returns column k of a block, as plainly as possible: kernels are compared with it. */
+  /** Returns column k of a block, as plainly as possible: kernels are compared with this result. */
   readonly value?: (b: Block, k: number) => number;
   /**
    * Half floats of a block: their offset, and the value that gives weights a standard deviation of 1. A scale is 1

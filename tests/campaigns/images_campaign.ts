@@ -1,5 +1,6 @@
 /**
- * Compares patches of images with those of Hugging Face's processor (`deno task images:python`). Needs Python with pip.
+ * Compares patches of images with the patches of Hugging Face's processor (`deno task images:python`). Needs Python
+ * with pip.
  */
 import { join } from "@std/path";
 import { readImage } from "../../engine/vision/read_image.ts";
@@ -13,7 +14,7 @@ const { count, seed } = campaignLine({
   options: { count: ["number of images", 200], seed: ["seed of their sizes and pixels", 1] },
 });
 
-/** Pillow 13 scales columns before rows where that is less work; earlier versions and torchvision scale rows first. */
+/** Pillow 13 scales columns before rows if that takes less work; earlier versions and torchvision scale rows first. */
 const PACKAGES = ["transformers==5.24.0", "pillow==12.0.0", "numpy==2.4.6"];
 const HALF = [0.5, 0.5, 0.5];
 const SIZES = {
@@ -24,7 +25,7 @@ const SIZES = {
   leastPixels: 256 * 256,
   mostPixels: 1024 * 32 * 32,
 };
-/** One of 255 levels, after the scaling to -1 … 1. */
+/** Size of one of 255 levels after values are scaled to -1 … 1. */
 const LEVEL = 2 / 255;
 
 async function python(args: readonly string[]): Promise<string> {

@@ -1,4 +1,4 @@
-/** LoRA adapters at run time: as exact as merged weights, and the same bits in every crowd. */
+/** LoRA adapters at run time: answers are as exact as with merged weights, and bit-identical beside any requests. */
 import { assert, assertEquals, assertMatch, assertNotEquals, assertRejects } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
@@ -36,7 +36,7 @@ async function ask(engine: Engine, asked: Asked = {}): Promise<Answer> {
   return answer;
 }
 
-/** Writes files, loads the first as model with the others as adapters, and removes all at the end. */
+/** Writes files, loads the first file as model and the others as adapters, and removes all files at the end. */
 async function withEngine<T>(
   files: { model: Uint8Array; adapters?: readonly Uint8Array[] },
   run: (engine: Engine) => Promise<T>,
@@ -170,7 +170,7 @@ Deno.test("LoRA: answers stay the same after preemption", async () => {
 
 Deno.test("LoRA: a request without adapters has the answer of the model alone", async () => {
   const { model, adapters } = crowdFiles("llama", "F32");
-  // The second adapter leaves the fused ops as they are.
+  // The second adapter does not change the fused ops.
   const plain = await withEngine({ model }, (engine) => ask(engine));
   assertEquals(await withEngine({ model, adapters: [adapters[1]] }, (engine) => ask(engine, BASE)), plain);
 });
@@ -192,7 +192,7 @@ Deno.test("LoRA: the prompt cache on a disk keeps prompts of other adapters and 
       assertEquals(await ask(engine, first), wanted[0]);
       assertEquals(engine.stats().cachedTokens, 32);
     }, options);
-    // Another adapter in the same place has other cached prompts.
+    // Another adapter with the same id has other cached prompts.
     const swapped = {
       ...files,
       adapters: [synthAdapter(files.model, { seed: 7, rank: 4 }), files.adapters[1]],
@@ -250,7 +250,7 @@ const SMALL = synthesize({ architecture: "llama", types: ["F32"], seed: 4 });
 const GOOD = { seed: 5, rank: 4 };
 const Q = "blk.0.attn_q.weight";
 
-/** Changes an adapter's file, and the message that refuses it. */
+/** Changes of an adapter's file, each with the message that refuses the changed file. */
 const HOSTILE: Readonly<Record<string, readonly [change: (file: GgufBuilder) => void, message: string]>> = {
   "a model": [(f) => f.set("general.type", "STRING", "model"), '"general.type": must be "adapter"'],
   "another kind of adapter": [

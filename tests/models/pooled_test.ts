@@ -36,7 +36,7 @@ const open = (way: Pooling, isa?: string, threads = 2) =>
 const PLAN = await mixedPlanOf(LAYERS);
 const tables = (first: number) => wholeTables(PLAN, shuffledBlocks(first, 8));
 
-/** A step of whole sequences that pools some of them. */
+/** A step of whole sequences that pools some of the sequences. */
 function stepOf(texts: readonly (readonly number[])[], pools: readonly number[]): StepInput {
   let start = 0;
   const sequences = texts.map((tokens, i) => {

@@ -72,7 +72,7 @@ browserTest("page: hostile formulas and code run no scripts and do not slow the 
     "$\\def\\a{\\a\\a}\\a$ $\\text{<img src=x onerror=\"document.title='run'\">}$",
     "$\\kern-900em\\rule{900em}{900em}$",
     `$${"{".repeat(4000)}$`,
-    // A regular expression of this grammar takes seconds for it.
+    // A regular expression of this grammar takes seconds for this text.
     `\`\`\`js\n${"a".repeat(20_000)}\n\`\`\``,
     `\`\`\`js\n${`${"let a = 1; ".repeat(100)}\n`.repeat(1000)}\n\`\`\``,
     "```html\n<script>document.title='run'</script>\n```",

@@ -97,7 +97,7 @@ export interface Summary {
   readonly leastTop1: number;
   readonly worstFlip: number;
   readonly perplexity: number;
-  /** Models that fail a gate; absent where there are none. */
+  /** Models that fail a gate; absent if all models pass. */
   readonly failed?: Readonly<Record<keyof typeof TEXT_GATES, readonly string[]>>;
 }
 

@@ -41,7 +41,7 @@ interface Split {
   readonly steps: readonly number[];
 }
 
-/** Asserts that a cache in several buffers gives the bits of a cache in one. */
+/** Asserts that a cache in several buffers gives the same bits as a cache in one buffer. */
 async function assertSameBits({ bytes, build, bindingBytes, buffers, steps }: Split): Promise<void> {
   const blocks = Math.ceil(steps.reduce((a, b) => a + b) / 32) + 1;
   const limits = { kvBlocks: blocks, maxRows: Math.max(...steps), maxLogitRows: 1 };

@@ -145,7 +145,7 @@ export async function packNpm(
   return { main: (await pack(main, dist)).path, platform: (await pack(platform, dist)).path, js };
 }
 
-/** Packs a package's folder. Returns the tarball's path in `dist`, and the files in it. */
+/** Packs a package's folder. Returns the tarball's path in `dist`, and the files in the tarball. */
 export async function pack(folder: string, dist: string): Promise<{ path: string; files: string[] }> {
   const [{ filename, files }] = JSON.parse(
     await run("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", dist], { cwd: folder }),

@@ -3,13 +3,13 @@ import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { addRows, replaceRows } from "../../plan/ops/given.ts";
 
-/** Puts the given rows in place of their tokens' embeddings, where the plan takes images. */
+/** If the plan takes images, replaces the embeddings of images' tokens by the images' rows. */
 export function placeImages(b: PlanBuilder, x: Value): void {
   const width = imageColumns(b, x);
   if (width > 0) replaceRows(b, x, { width, first: 0 });
 }
 
-/** Adds a given row's part for that layer to the layer's output (deepstack). Source: "Qwen3-VL" (arXiv 2511.21631). */
+/** Adds the images' rows for a layer to the layer's output (deepstack). Source: "Qwen3-VL" (arXiv 2511.21631). */
 export function deepenImages(b: PlanBuilder, x: Value, layer: number): void {
   const first = (layer + 1) * x.columns;
   const width = imageColumns(b, x);
@@ -21,8 +21,8 @@ function imageColumns({ images }: PlanBuilder, { columns }: Value): number {
 }
 
 /**
- * Returns the axis of each rotated pair. The pairs of height and of width take turns with those of time, from the first
- * pair on. Source: "Qwen3-VL" (arXiv 2511.21631).
+ * Returns the axis of each rotated pair. From the first pair on, pairs of height and of width take turns with pairs of
+ * time. Source: "Qwen3-VL" (arXiv 2511.21631).
  */
 export function imageAxes(keys: ArchitectureKeys, pairs: number): Uint8Array {
   const name = "rope.dimension_sections";

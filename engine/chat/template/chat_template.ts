@@ -72,7 +72,7 @@ export function checkTemplate(given: GivenTemplate): void {
 /**
  * Returns the file's chat template: `tokenizer.chat_template`, and its variant `tool_use` for conversations
  * with tools. A file without a template gets ChatML if its vocabulary has `<|im_start|>`, else lines of
- * "role: content"; neither supports tools. A given template replaces all of them. Throws ChatTemplateError for a
+ * "role: content"; neither supports tools. A given template replaces all these templates. Throws ChatTemplateError for a
  * template that does not parse.
  */
 export function createChatTemplate(

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { type Access, flag, integer, type Operand } from "../operands.ts";
 import type { BufferId } from "../values.ts";
 
-/** Rows of which the step brings all ("write") or some ("update"). */
+/** The rows that the op writes: the step brings all of the rows ("write") or some of the rows ("update"). */
 const target: Operand<{ readonly buffer: BufferId; readonly access: Access }> = {
   words: 1,
   encode: (w, { buffer }) => w.u32(buffer),

@@ -1,4 +1,4 @@
-/** Answers to images by seeded models: near float64, and the same alone and in company. */
+/** Answers about images by seeded models: near float64, and the same alone and beside other requests. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { EngineError } from "../../../engine/api/errors.ts";
 import type { Engine } from "../../../engine/api/engine.ts";
@@ -43,7 +43,7 @@ async function answer(engine: Engine, request: GenerateRequest) {
 
 const TEXT = [5, 9, 33, 71, 8, 120, 44];
 
-/** A prompt of text, an image, text, another image and text; and the same for the exact pass. */
+/** A prompt of text, an image, text, another image and text, for the engine and for the exact pass. */
 function conversation(pad: number, images: readonly PromptImage[], rows: readonly Float64Array[][][]) {
   const prompt = [...TEXT, pad, ...TEXT.toReversed(), pad, ...TEXT];
   let next = 0;

@@ -86,7 +86,7 @@ function rotated(head: Float64Array, angles: readonly number[]): Float64Array {
   });
 }
 
-/** Returns softmax(q K) V of one head over these keys. */
+/** Returns softmax(q K) V of one head over the given keys. */
 function attend(q: Float64Array, keys: Rows, values: Rows): Float64Array {
   const scores = keys.map((key) => sum(q.map((v, i) => v * key[i])) / Math.sqrt(q.length));
   const most = Math.max(...scores);
@@ -172,7 +172,7 @@ function merged(x: Rows, across: number): Rows {
 export type Part = { readonly token: number } | {
   readonly image: number;
   readonly place: readonly [row: number, column: number];
-  /** The embedding, and what deep layers add. */
+  /** The embedding's rows, and the rows that deep layers add. */
   readonly rows: readonly Float64Array[];
 };
 

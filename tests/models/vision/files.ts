@@ -19,14 +19,14 @@ export interface VisionOptions {
   readonly seed: number;
 }
 
-/** Sizes of the tower. Numbers differ where they can, so that a mix-up shows. */
+/** Sizes of the tower. As many numbers as possible differ, so that tests find mixed-up sizes. */
 export const TOWER = { width: 192, heads: 3, feedForward: 320, layers: 3, side: 6, patch: 16 };
-/** Layers of the tower that are merged for the decoder's first layers; Qwen3.5 has none. */
+/** Layers of the tower that are merged for the decoder's first layers; Qwen3.5 merges none. */
 export const DEEP = { qwen3vl: [0, 2], qwen35: [] } as const;
 /** Rotated pairs of time, height and width. */
 export const SECTIONS = { qwen3vl: [12, 10, 10], qwen35: [6, 5, 5] } as const;
 
-/** The last one ends an answer. */
+/** Special tokens. The last token ends an answer. */
 const MARKS = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"];
 const BYTES = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
 const WORDS = { pre: "qwen2", tokens: [...BYTES, ...MARKS], merges: [], controls: MARKS };
@@ -37,7 +37,7 @@ const TEMPLATE =
   `{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}` +
   `{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}`;
 
-/** Returns the bytes of the model's file and of its tower's. The same options give the same bytes. */
+/** Returns the bytes of the model's file and of the tower's file. The same options give the same bytes. */
 export function synthesizeVision(
   options: VisionOptions,
 ): { model: Uint8Array<ArrayBuffer>; tower: Uint8Array<ArrayBuffer> } {
@@ -128,13 +128,13 @@ function towerOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
   return builder.build().bytes;
 }
 
-/** Paths of a model's file and of its tower's. */
+/** Paths of a model's file and of its tower's file. */
 export interface Files {
   readonly model: string;
   readonly tower: string;
 }
 
-/** Runs `test` with a model and its tower in a folder of their own. */
+/** Runs `test` with files of a model and its tower in a temporary folder. */
 export async function withFiles(
   options: VisionOptions,
   test: (files: Files) => Promise<void>,

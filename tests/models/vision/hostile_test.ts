@@ -1,4 +1,4 @@
-/** Images that are broken, too large or of rare kinds, through the worker that decodes them. */
+/** The worker that decodes images, with images that are broken, too large or of rare kinds. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { EngineError } from "../../../engine/api/errors.ts";
 import { readImage } from "../../../engine/vision/read_image.ts";
@@ -18,7 +18,7 @@ const DAMAGED = "it is damaged, or of a rare kind";
 
 const read = (bytes: Uint8Array<ArrayBuffer>) => readImage({ bytes, sizes: SIZES });
 
-/** Returns the reason of a refusal. */
+/** Returns the reason why the worker refuses an image. */
 async function reason(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const error = await assertRejects(() => read(bytes), EngineError);
   assertEquals(error.code, "invalid_request");
@@ -49,7 +49,8 @@ Deno.test("images: reads CMYK, and only the first frame of an animation", async 
 Deno.test("images: applies the EXIF orientation", async () => {
   const [plain, right] = [(await read(jpeg())).patches, (await read(turned())).patches];
   assertEquals([plain.rows, plain.columns, right.rows, right.columns], [4, 6, 6, 4]);
-  // The first patch is at the top left. Turned to the right, it has the lower end of the left side: green, no red.
+  // The first patch is at the top left. After the turn to the right, this patch shows the lower end of the left
+  // side: green, no red.
   const [red, green] = [right.values[0], right.values[256]];
   assert(red < -0.8 && green > 0.8, `${red} ${green}`);
 });

@@ -7,7 +7,7 @@ export interface PngOptions {
   /** PNG's kinds of pixels: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha. */
   readonly kind?: 0 | 2 | 4 | 6;
   readonly depth?: 8 | 16;
-  /** Rows that the data has; by default as many as the header says. */
+  /** Number of rows in the data; by default the number in the header. */
   readonly rows?: number;
   /** All samples are 0, alpha included. */
   readonly transparent?: boolean;
@@ -78,7 +78,7 @@ export const jpeg = of(
     "mMyIJTwlShKcEqHI6IzIglPCVKEpwSocjojM/9k=",
 );
 
-/** The same with EXIF orientation 6: it is shown turned to the right. */
+/** The gradient with EXIF orientation 6: programs show the image turned to the right. */
 export const turned = of(
   "/9j/4AAQSkZJRgABAQAAAQABAAD/4QAiRXhpZgAATU0AKgAAAAgAAQESAAMAAAABAAYAAAAAAAD/2wBDABQODxIPDRQSEBIXFRQY" +
     "HjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gXz/2wBDARUXFx4aHjshITt8U0ZTfHx8fHx8" +
@@ -106,7 +106,7 @@ export const cmyk = of(
     "9qPI9qKK07ftR5HtRRWnb9qPI9qKK//Z",
 );
 
-/** The gradient. */
+/** The gradient as WebP. */
 export const webp = of(
   "UklGRq4AAABXRUJQVlA4IKIAAACwBgCdASpgAEAAPxGIu1e/v6YppXQIA/AiCWIGfC6wRoCtBhfO/r9gFlV91g7P////6Ub/////" +
     "drP////8cAD+7eIs1npf5L2/m9nbRRYy5af6FUxP4lF88U/ewC2oHJHTeMXnWvqeIJ+LO7T1c2TjNeHpB1+JBWppzwxMVDHme7Pb" +

@@ -55,7 +55,7 @@ Deno.test("images: chat completions answer about an image, count its tokens, and
     const [one, two] = [await png(320, 256, 1), await png(320, 256, 2)];
     const plain = await ask(client, [text]);
     const first = await ask(client, [text, image(urlOf(one))]);
-    const again = await ask(client, [text, image(urlOf(one, "image/jpeg"))]); // the type is found in the bytes
+    const again = await ask(client, [text, image(urlOf(one, "image/jpeg"))]); // the bytes decide the type, not the URL
     const other = await ask(client, [text, image(urlOf(two))]);
     assertEquals(first.usage.prompt_tokens - plain.usage.prompt_tokens, 320 / 32 * 256 / 32 + 2);
     assertEquals(first.logprobs, again.logprobs);

@@ -1,4 +1,4 @@
-/** The rows of a seeded tower against float64. */
+/** Compares the rows of a seeded tower with float64. */
 import { assert, assertEquals } from "@std/assert";
 import type { PromptImage } from "../../../engine/api/request.ts";
 import { describeModel } from "../../../engine/load/describe.ts";

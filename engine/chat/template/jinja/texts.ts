@@ -105,7 +105,7 @@ export function json(value: Value, style: JsonStyle, work: Work, lead = "\n"): s
   );
 }
 
-/** Returns the JSON of a value other than a list or dict; undefined for those. */
+/** Returns the JSON of a value other than a list or dict; undefined for lists and dicts. */
 function plainJson(value: Value, style: JsonStyle, work: Work): string | undefined {
   if (typeof value === "string") return jsonText(value, style, work);
   if (value === null || typeof value === "boolean") return String(value);
