@@ -5,7 +5,7 @@ import type { HeadShape } from "../values.ts";
 
 /**
  * Attention: out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
- * `window` of them; 0 is no window. A head's sink is one more score in its softmax. A sink has no value, so it only
+ * `window` positions; 0 means that there is no window. A head's sink is one more score in its softmax. A sink has no value, so it only
  * takes weight from the other scores. If softcap is not 0, scores are softcap tanh(score / softcap).
  */
 export const ATTENTION = opKind({
