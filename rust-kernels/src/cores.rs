@@ -1,9 +1,9 @@
 //! Counts the cores to compute on.
 use std::collections::HashSet;
 
-/// Returns the number of physical cores that this process may run on, or fewer if a control group allows less. At least
-/// 1. Two threads of one core share its arithmetic units and caches: the second adds no speed, and all threads wait for
-/// the slowest. If the system does not report which processors share a core, every processor counts.
+/// Returns the number of physical cores that this process may run on, or fewer if a control group allows less (at
+/// least one). Two threads of one core share its arithmetic units and caches: the second adds no speed, and all threads
+/// wait for the slowest. If the system does not report which processors share a core, every processor counts.
 pub fn physical() -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let processors = allowed();

@@ -1,7 +1,7 @@
 //! Op: the gated delta rule, token by token, with the state in the first-level cache.
 //!
-//! A head's state S is a matrix [value dimension][key dimension]. Each token computes S <- a S + d k^T with d = beta (v
-//! - a S k), and reads o = S q. The state's rows are independent. So a tile of rows, one per lane, is taken through all
+//! A head's state S is a matrix [value dimension][key dimension]. Each token computes S <- a S + d k^T with
+//! d = beta (v - a S k), and reads o = S q. The state's rows are independent. So a tile of rows, one per lane, is taken through all
 //! tokens while it is in the cache. The pass that writes token t's update also computes the products with token t + 1's
 //! key and query. No pass is needed for o = a (S q) + d (k . q), so there is one pass per token.
 //!
