@@ -1,6 +1,5 @@
 /** Lets synchronous code do long work without blocking the event loop: the work pauses, and other requests run. */
 
-import { AsyncLocalStorage } from "node:async_hooks";
 import { turns } from "./turns.ts";
 
 /** Long work as a generator. At each `yield` it may pause. */
@@ -110,16 +109,22 @@ export interface Sender {
   readonly signal?: AbortSignal;
 }
 
-const sender = new AsyncLocalStorage<Sender>();
+const hooks = globalThis.process?.getBuiltinModule("node:async_hooks"); // not imported: browsers load this file too
+/** Knows the sender of all asynchronous work. Undefined in a browser, where all work has one sender. */
+const senders = hooks && new hooks.AsyncLocalStorage<Sender>();
+
+function present(): Sender {
+  return senders?.getStore() ?? { name: "" };
+}
 
 /** Handles a request. All work in `withPauses` meanwhile is the sender's. */
 export function workFor<T>(of: Sender, handle: () => Promise<T>): Promise<T> {
-  return sender.run(of, handle);
+  return senders ? senders.run(of, handle) : handle();
 }
 
 /** Does work whose result several requests use, for the present sender. It continues when the client has disconnected. */
 export function sharedWork<T>(handle: () => Promise<T>): Promise<T> {
-  return sender.run({ name: "", ...sender.getStore(), signal: undefined }, handle);
+  return workFor({ ...present(), signal: undefined }, handle);
 }
 
 /**
@@ -128,7 +133,7 @@ export function sharedWork<T>(handle: () => Promise<T>): Promise<T> {
  * change these results. After a pause the action does not continue if the sender's signal is aborted.
  */
 export async function withPauses<T>(action: () => T): Promise<T> {
-  const { name, spent, signal }: Sender = sender.getStore() ?? { name: "" };
+  const { name, spent, signal } = present();
   const outcomes: Action["outcomes"] = [];
   let work: Paced<unknown> | undefined;
   let ms = 0;
