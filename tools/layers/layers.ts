@@ -23,7 +23,8 @@ export function check(file: string, source: string): string[] {
   }
   const layer = LAYERS.find(({ files }) => files.test(file));
   if (!layer) return [`${file} belongs to no layer; add its folder to tools/layers/rules.ts`];
-  return [...checkPaths(file, source), ...checkWords(file, source), ...checkLength(file, source)].concat(
+  const checks = [checkPaths, checkBrowser, checkWords, checkLength];
+  return checks.flatMap((check) => check(file, source)).concat(
     importsOf(file, source).flatMap((target) => {
       if (TEST.test(target)) return [`${file} imports ${target}: only tests may import test helpers`];
       return SHARED.includes(target) || layer.imports.test(target)
@@ -53,6 +54,15 @@ function checkPaths(file: string, source: string): string[] {
   if (FINDS_ITSELF.test(file)) return [];
   if (!/\bimport\.meta\.(url|dirname|filename|resolve)\b/.test(withoutComments(source))) return [];
   return [`${file} uses its own path: find files that come with compy by shipped() of ${PACKAGE}`];
+}
+
+/** Returns the violations by Node's modules in the engine, which browsers load too. Types may be imported. */
+function checkBrowser(file: string, source: string): string[] {
+  if (!file.startsWith("engine/")) return [];
+  const values = withoutComments(source).match(/^import (?!type )[^;]*"node:.*$/gm) ?? [];
+  return values.map((line) =>
+    `${file} has ${line} Use process.getBuiltinModule(), as browsers load the engine`
+  );
 }
 
 /** Returns the violations by command-line options and HTTP paths in the engine: only cli/ and routes/ may word them. */

@@ -87,6 +87,13 @@ Deno.test("layers: names a forbidden import with its rule", () => {
   }
 });
 
+Deno.test("layers: refuses imports of Node's modules in the engine, which browsers load, except types", () => {
+  const values = 'import {\n  AsyncLocalStorage,\n} from "node:async_hooks";\n';
+  assertStringIncludes(check("engine/pacing/pauses.ts", values)[0] ?? "", "process.getBuiltinModule()");
+  assertEquals(check("engine/load/load.ts", 'import type { Hash } from "node:crypto";\n'), []);
+  assertEquals(check("routes/app.ts", values), []);
+});
+
 Deno.test("layers: refuses a file of the npm bundle that uses its own path", () => {
   const source = 'const FILE = new URL("x", import.meta.url); if (import.meta.main) run();';
   assertStringIncludes(check("engine/load/load.ts", source)[0], "engine/load/load.ts uses its own path");
