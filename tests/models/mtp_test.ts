@@ -99,7 +99,7 @@ for (const [architecture, kvType] of CROWDS) {
     const drafting = await engineOf(true, kvType, kvBlocks, architecture);
     try {
       const whole = architecture === "qwen35";
-      const crowd = { requests: whole ? 40 : 20, company: 10, seed: 2 };
+      const crowd = { requests: whole ? 60 : 40, company: 10, seed: 2 };
       const preemptions = await compareCrowd(plain, drafting, crowd);
       const { draftedTokens, acceptedTokens } = drafting.stats();
       const counts = `${preemptions} preemptions, ${acceptedTokens} of ${draftedTokens} drafted tokens`;
