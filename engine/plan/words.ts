@@ -14,18 +14,21 @@ export class WordWriter {
   }
 
   f32(value: number): this {
-    this.#view.setFloat32(this.#reserve(4), value, true);
+    const at = this.#reserve(4); // first, because it may replace the view
+    this.#view.setFloat32(at, value, true);
     return this;
   }
 
   f64(value: number): this {
-    this.#view.setFloat64(this.#reserve(8), value, true);
+    const at = this.#reserve(8);
+    this.#view.setFloat64(at, value, true);
     return this;
   }
 
   /** Appends a 64-bit size. */
   u64(value: number): this {
-    this.#view.setBigUint64(this.#reserve(8), BigInt(value), true);
+    const at = this.#reserve(8);
+    this.#view.setBigUint64(at, BigInt(value), true);
     return this;
   }
 
