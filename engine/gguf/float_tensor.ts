@@ -12,13 +12,18 @@ export function requireFloats(file: GgufFile, name: string, shape: readonly numb
   });
 }
 
-/** Returns the values of an F32 tensor. Throws GgufError where the file has shrunk. */
+/** Returns the values of an F32 tensor. Throws GgufError if the file has shrunk. */
 export async function readFloats(file: GgufFile, info: TensorInfo): Promise<Float32Array<ArrayBuffer>> {
+  return new Float32Array(await readTensor(file, info));
+}
+
+/** Returns a tensor's bytes. Throws GgufError if the file has shrunk. */
+export async function readTensor(file: GgufFile, info: TensorInfo): Promise<ArrayBuffer> {
   await using source = await file.open(info.path);
   const bytes = await readBytes(source, info.offset, info.byteLength).catch((error) => {
     if (!(error instanceof SourceEnded)) throw error;
     const place = { byte: info.offset, field: `tensor ${quote(info.name)}` };
     throw new GgufError("GGUF_TRUNCATED", `the file ended: ${error.message}`, place);
   });
-  return new Float32Array(bytes.buffer);
+  return bytes.buffer;
 }

@@ -1,5 +1,5 @@
-import { readBytes } from "../../gguf/byte_source.ts";
 import { GgufError, quote } from "../../gguf/errors.ts";
+import { readTensor } from "../../gguf/float_tensor.ts";
 import type { GgufFile, TensorInfo, TensorType } from "../../gguf/types.ts";
 
 /** Values and bytes of a Q8_0 block: an F16 scale, then the values. */
@@ -25,10 +25,9 @@ export function isAdapterType(type: TensorType): boolean {
   return DECODERS[type] !== undefined;
 }
 
-/** Returns a tensor's values. Throws GgufError for a value that is not a finite number. */
+/** Returns a tensor's values. Throws GgufError for a value that is not a finite number, or if the file has shrunk. */
 export async function readAdapterFloats(file: GgufFile, info: TensorInfo): Promise<Float32Array> {
-  await using source = await file.open(info.path);
-  const values = DECODERS[info.type]!((await readBytes(source, info.offset, info.byteLength)).buffer);
+  const values = DECODERS[info.type]!(await readTensor(file, info));
   if (values.every(Number.isFinite)) return values;
   throw new GgufError("GGUF_DATA", "must have only finite numbers", {
     field: `tensor ${quote(info.name)} of ${quote(file.path)}`,
