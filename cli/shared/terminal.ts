@@ -72,8 +72,8 @@ const MOST_OF_SENDER = 50;
 const DAY_MS = 86_400_000;
 
 /**
- * Returns a function that passes each message on once a day, and only so many different ones. `sender` names whose
- * request the message is about: nobody can use up the others' messages.
+ * Returns a function that passes each message to `tell` once a day. Each sender has a maximum of different messages,
+ * so that no sender uses up the messages about others' requests.
  */
 export function once(
   tell: (message: string) => void,
@@ -93,11 +93,9 @@ export function once(
     if (told.has(message) || told.size > MOST_MESSAGES || count > most) return;
     told.add(message);
     counts.set(sender, count + 1);
-    if (told.size > MOST_MESSAGES) tell("There were too many different warnings; no others are shown today");
-    else if (count < most) tell(message);
-    else {tell(
-        `There were too many different warnings about requests of ${sender}; no others are shown today`,
-      );}
+    if (told.size <= MOST_MESSAGES && count < most) return tell(message);
+    const about = told.size > MOST_MESSAGES ? "" : ` about requests of ${sender}`;
+    tell(`There were too many different warnings${about}; no others are shown today`);
   };
 }
 

@@ -1,4 +1,4 @@
-import type { Engine, EngineState } from "../api/engine.ts";
+import type { AdapterInfo, Engine, EngineState } from "../api/engine.ts";
 import { adaptedEngine, adapterNamed } from "./adapted_engine.ts";
 import { type HeldEngine, ModelError, type Models, type OfferedModel } from "./types.ts";
 
@@ -66,12 +66,12 @@ class Loaded {
 
   /** Returns the engine for a name of the model, or MODEL:ADAPTER; undefined for other names. */
   held(name: string): HeldEngine | undefined {
-    if (this.#isName(name)) return this.#engineOf("", this.engine);
+    if (this.#isName(name)) return this.#engineOf();
     const at = name.lastIndexOf(":");
     const adapter = this.#isName(name.slice(0, at))
       ? adapterNamed(this.engine, name.slice(at + 1))
       : undefined;
-    return adapter && this.#engineOf(adapter.name, adaptedEngine(this.engine, adapter));
+    return adapter && this.#engineOf(adapter);
   }
 
   #isName(name: string): boolean {
@@ -80,10 +80,14 @@ class Loaded {
   }
 
   /** Returns the same engine for the same adapter, because others keep figures by engine. */
-  #engineOf(adapter: string, engine: Engine): HeldEngine {
-    const known = this.#held.get(adapter) ?? { engine, release: () => {} };
-    this.#held.set(adapter, known);
-    return known;
+  #engineOf(adapter?: AdapterInfo): HeldEngine {
+    const name = adapter?.name ?? "";
+    const known = this.#held.get(name);
+    if (known) return known;
+    const engine = adapter ? adaptedEngine(this.engine, adapter) : this.engine;
+    const held = { engine, release: () => {} };
+    this.#held.set(name, held);
+    return held;
   }
 }
 

@@ -293,13 +293,8 @@ async function openFile(path: string, options: Deno.OpenOptions): Promise<Deno.F
 
 function noDescriptors(cause: unknown): ServiceError | undefined {
   if (!NO_DESCRIPTORS.has(errorCode(cause))) return undefined;
-  return new ServiceError(
-    "too_many_transfers",
-    "The server has too many files open; send the request again later",
-    {
-      cause,
-    },
-  );
+  const message = "The server has too many files open; send the request again later";
+  return new ServiceError("too_many_transfers", message, { cause });
 }
 
 function tooMany(what: string): ServiceError {
