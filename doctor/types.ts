@@ -94,7 +94,7 @@ export interface World {
   instructionSets(backend?: BackendName): Promise<readonly string[]>;
   /** Measures the machine's limits. Takes about a second and 512 MB. */
   measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits>;
-  /** Returns a report on the GPU; undefined if there is no adapter. Throws GpuError for one that cannot be opened. */
+  /** Returns a report on the GPU; undefined without an adapter. Throws GpuError if the adapter cannot be opened. */
   examineGpu(): Promise<GpuReport | undefined>;
   /**
    * Returns a model's memory needs. Throws for a broken or unsupported file, and MemoryError if it does not

@@ -8,7 +8,7 @@ import type { Rope } from "./parts/rope.ts";
 /** Returns the full name of a layer's tensor, without `.weight`, for its short name. */
 export type TensorName = (tensor: string) => string;
 
-/** What the graph computes after its last layer. */
+/** Part of the graph after the last layer. */
 export interface Ending {
   /** The norm after the last layer; by default "output_norm". */
   readonly norm?: string;

@@ -1,4 +1,4 @@
-/** How a model family describes the checkpoints that conversion reads. Conversion itself is in convert/. */
+/** Descriptions of the checkpoints that conversion reads, one for each model family. convert/ does the conversion. */
 import { quote } from "../gguf/errors.ts";
 import type { ValueType } from "../gguf/key_values.ts";
 import type { Traits } from "./traits.ts";

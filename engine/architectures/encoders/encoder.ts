@@ -78,7 +78,7 @@ export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorNa
   return [part(0), part(1), part(2)];
 }
 
-/** How an encoder's heads are rotated and normed, and their attention window. */
+/** Rotation, norms and attention window of an encoder's heads. */
 export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextAttentionOptions {
   /** Rotary angles of the leading dimensions; undefined: heads have no positions. */
   readonly table?: Value;
@@ -115,7 +115,7 @@ export function tokenTypes({ file }: PlanBuilder): Learned["types"] {
 /** Name of a classifier's dense layer, which precedes the label matrix. */
 const HEAD = "cls";
 
-/** How a ranking head computes its row: from the first row or the mean, with this activation. */
+/** A ranking head: it reads the first row or the mean of all rows, and has an activation. */
 export interface RankHead {
   readonly of: "cls" | "mean";
   readonly activation: "tanh" | "gelu";

@@ -38,7 +38,7 @@ export interface DecoderTraits extends Traits {
    * sqrt(headDim).
    */
   readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
-  /** How layers attend; by default with grouped heads. */
+  /** The layers' attention; by default with grouped heads. */
   readonly attention?: Attention;
   /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;

@@ -1,4 +1,4 @@
-/** How decoders take images: rows of a vision tower in place of the embeddings of placeholder tokens. */
+/** Decoders with images: rows of a vision tower replace the embeddings of placeholder tokens. */
 import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { addRows, replaceRows } from "../../plan/ops/given.ts";
