@@ -6,18 +6,17 @@ import { BatchError } from "../errors.ts";
  * Returns `execute` wrapped for lines that an engine of this process answers. Lines wait while the engine loads.
  *
  * Lines in the engine when it fails are retried together. Lines that were in it at two failures are retried one at a
- * time. If the engine fails on such a lone line, but answers another line before its next failure, the lone line is
- * blamed: its failure is `final`. So a line that crashes the engine takes no other line with it, and no line is blamed
- * for an engine that answers nothing. Throws a resumable BatchError once the engine has failed for good.
+ * time. A lone line on which the engine fails is a suspect. The next answer to any line shows that the engine works, and
+ * blames all suspects: their failures are `final`. If every line is a suspect, the oldest suspect is tried again. So a
+ * line that crashes the engine takes no other line with it, and no line is blamed for an engine that answers nothing.
+ * Throws a resumable BatchError once the engine has failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
   engine: Engine,
   execute: (request: Request) => Promise<Answer>,
 ): (request: Request) => Promise<Answer> {
   const turns = new Turns();
-  let inFlight = 0;
-  /** Resolves when the next line has been answered. */
-  let good = Promise.withResolvers<true>();
+  const loneFailures = new LoneFailures();
 
   async function ask(request: Request): Promise<Asked> {
     await ready(engine, request.signal);
@@ -26,8 +25,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
     try {
       const answer = await execute(request);
       if (down && isFailure(answer)) return { failure: answer };
-      good.resolve(true);
-      good = Promise.withResolvers();
+      loneFailures.blameAll();
       return { answer };
     } finally {
       unlisten();
@@ -38,7 +36,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
     for (;;) {
       const { answer, failure } = await turns.alone(() => ask(request));
       if (answer) return answer;
-      const isToBlame = inFlight === 1 || await beforeFailure(engine, good.promise, request.signal);
+      const isToBlame = await loneFailures.verdict(engine, request.signal);
       await ready(engine, request.signal);
       if (isToBlame) return blamed(failure);
     }
@@ -46,11 +44,12 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
 
   return async (request) => {
     const together = async () => (await turns.together(() => ask(request))).answer;
-    inFlight++;
+    loneFailures.lines++;
     try {
       return await together() ?? await together() ?? await askAlone(request);
     } finally {
-      inFlight--;
+      loneFailures.lines--;
+      loneFailures.retryIfAll();
     }
   };
 }
@@ -97,29 +96,45 @@ class Turns {
   }
 }
 
+/** Lines on which the engine failed although no other line was in it. They wait until they are blamed or tried again. */
+class LoneFailures {
+  /** Lines that have no answer yet, suspects included. */
+  lines = 0;
+  private waiting: ((isToBlame: boolean) => void)[] = [];
+
+  /** Returns whether the line is to blame for the failure. Returns false, too, once the engine has failed for good. */
+  async verdict(engine: Engine, signal: AbortSignal): Promise<boolean> {
+    if (this.lines === 1) return true;
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const giveUp = () => resolve(false);
+    const unlisten = engine.onState((state) => state === "failed" && giveUp());
+    signal.addEventListener("abort", giveUp);
+    this.waiting.push(resolve);
+    this.retryIfAll();
+    if (engine.state === "failed" || signal.aborted) giveUp();
+    try {
+      return await promise;
+    } finally {
+      unlisten();
+      signal.removeEventListener("abort", giveUp);
+      this.waiting = this.waiting.filter((other) => other !== resolve);
+    }
+  }
+
+  blameAll(): void {
+    for (const blame of this.waiting.splice(0)) blame(true);
+  }
+
+  /** Tries the oldest suspect again if no other line could show that the engine works. */
+  retryIfAll(): void {
+    if (this.waiting.length === this.lines) this.waiting.shift()?.(false);
+  }
+}
+
 /** Returns the answer for a line that crashes the engine, in its API's error format. */
 function blamed({ status, body }: Answer): Answer {
   const message = "The engine fails each time it answers this request";
   return { status, body: { ...body, error: { ...body.error as object, message } }, final: true };
-}
-
-/** Returns true when `event` happens before the reloaded engine fails again. Rejects with the signal's reason. */
-async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {
-  if (engine.state === "failed") return false; // it has failed permanently and will not be reloaded
-  const other = Promise.withResolvers<false>();
-  const abort = () => other.reject(signal.reason);
-  let isReady = engine.state === "ready";
-  const unlisten = engine.onState((state) => {
-    if (state === "failed" || (isReady && isDown(state))) other.resolve(false);
-    isReady = state === "ready";
-  });
-  signal.addEventListener("abort", abort);
-  try {
-    return await Promise.race([event, other.promise]);
-  } finally {
-    unlisten();
-    signal.removeEventListener("abort", abort);
-  }
 }
 
 function isDown(state: EngineState): boolean {

@@ -127,6 +127,24 @@ Deno.test("whenReady: no line becomes an error if the engine fails again before 
   assertEquals((await Promise.all(answers)).toSorted(), ["a 200", "b 500 final"]);
 });
 
+Deno.test("whenReady: an answer blames every line on which the engine failed alone since its last answer", async () => {
+  const { become, line, inEngine } = open();
+  const answers = ["bad", "worse", "good"].map((name) => line(name));
+  const lives: string[] = [];
+  for (let life = 0; life < 4; life++) {
+    const asked = await inEngine();
+    lives.push(names(asked));
+    become("loading");
+    for (const { answer } of asked) answer(500, "engine_failed");
+    become("ready");
+  }
+  assertEquals(lives, ["bad,worse,good", "bad,worse,good", "bad", "worse"]);
+  const last = await inEngine();
+  assertEquals(names(last), "good");
+  last[0].answer(200);
+  assertEquals(await Promise.all(answers), ["bad 500 final", "worse 500 final", "good 200"]);
+});
+
 Deno.test("whenReady: the error of a line that fails the engine has its API's format", async () => {
   const { engine, become } = open();
   const error = { type: "api_error", message: "The engine has failed", code: "engine_failed", param: null };

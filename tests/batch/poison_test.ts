@@ -63,7 +63,7 @@ async function run(poisoned: readonly number[]) {
 const others = (poisoned: readonly number[]) =>
   Array.from({ length: LINES }, (_, n) => n).filter((n) => !poisoned.includes(n)).map((n) => `q${n}`);
 
-for (const poisoned of [[0], [30], [59], [10, 40], [20, 21, 22]]) {
+for (const poisoned of [[0], [30], [59], [10, 40], [20, 21, 22], [57, 58, 59]]) {
   Deno.test(`batch: lines that make the engine fail (${poisoned}) do not fail other lines`, async () => {
     const { answers, errors, loads } = await run(poisoned);
     assertEquals(answers, others(poisoned));
