@@ -20,6 +20,8 @@ export interface EvenStep {
   readonly cached: number;
   /** Number of rows with logits requests, over all sequences. */
   readonly logitRows: number;
+  /** Number of first tokens in the cache that all sequences share, and that a step reads once; by default none. */
+  readonly shared?: number;
 }
 
 /** Returns the number of tokens that a row attends to, as the mean over the rows of a sequence. */
@@ -36,8 +38,13 @@ function contextOperations(op: PlanOp, step: EvenStep): number {
 }
 
 function workOf(step: EvenStep): StepWork {
-  const { sequences, rows, cached, logitRows } = step;
-  return { rows: sequences * rows, logitRows, kvTokens: sequences * (cached + rows), sequences };
+  const { sequences, rows, cached, logitRows, shared = 0 } = step;
+  return {
+    rows: sequences * rows,
+    logitRows,
+    kvTokens: shared + sequences * (cached + rows - shared),
+    sequences,
+  };
 }
 
 /**

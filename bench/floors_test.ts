@@ -17,6 +17,12 @@ Deno.test("speed limits: attention reads the cache of every sequence", () => {
   assertAlmostEquals(attentionFloor(plan, cost, DECODE, limits), 3 * 100 * cost.kvBytesPerToken / 1e9);
 });
 
+Deno.test("speed limits: attention reads a shared prefix once", () => {
+  const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
+  const floor = attentionFloor(plan, cost, { ...DECODE, shared: 64 }, limits);
+  assertAlmostEquals(floor, (64 + 3 * 36) * cost.kvBytesPerToken / 1e9);
+});
+
 Deno.test("speed limits: a row of a prompt attends to itself and the rows before it", () => {
   const limits = { readGbps: 1e9, int8Gops: 2, f32Gflops: 0.5 };
   const noFaster = { readGbps: 1e9, int8Gops: 2, f32Gflops: 2 };

@@ -4,6 +4,7 @@ import {
   type Arithmetic,
   type Backend,
   type BackendName,
+  KV_BLOCK_TOKENS,
   type KvType,
 } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend, type PrepareOptions } from "../engine/backend/choose.ts";
@@ -53,6 +54,8 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly contexts?: readonly number[];
   /** Whether to compare the prefill of many prompts together with one prompt of the same total length. */
   readonly together?: boolean;
+  /** Whether to measure decoding with one common prompt too. */
+  readonly sharedPrefix?: boolean;
   /** Whether to compare each op's time with its lower bound. */
   readonly profile?: boolean;
   /** Maximum bytes of memory to use; by default the free memory, if known. Does not apply to a GPU's memory. */
@@ -133,7 +136,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     const apart = new Steps(backend, plan, shape.blocks);
     const samples = isEncoder(plan) ? await measureTexts(apart, shape, options.sequences, onPhase) : [
       await measurePrefill(apart, shape, Math.max(...options.sequences), onPhase),
-      ...await measureDecode(apart, shape, options.sequences, onPhase),
+      ...await measureDecode(backend, plan, shape, options, onPhase),
       ...options.together ? await measureTogether(backend, plan, onPhase) : [],
     ];
     const long = new Steps(backend, plan, blocksOf(longest));
@@ -221,8 +224,8 @@ function encoderShape({ contextLength }: Plan, options: BenchOptions): Shape {
   if (prefill > contextLength) {
     throw new Error(`Cannot measure texts of ${prefill} tokens: the model's context holds ${contextLength}`);
   }
-  if ((options.contexts ?? []).length > 0 || options.together) {
-    throw new Error("An encoder decodes nothing: leave out --context and --together");
+  if ((options.contexts ?? []).length > 0 || options.together || options.sharedPrefix) {
+    throw new Error("An encoder decodes nothing: leave out --context, --together and --shared-prefix");
   }
   return { prefill, decode: 0, blocks: blocksOf(prefill) };
 }
@@ -268,21 +271,32 @@ async function measurePrefill(
   return sample;
 }
 
-/** Measures decode. The numbers of sequences alternate, so that a slow moment of the machine affects all numbers. */
+/**
+ * Measures decode after prompts that are in the cache. The numbers of sequences alternate, so that a slow moment of the
+ * machine affects all numbers.
+ */
 async function measureDecode(
-  steps: Steps,
-  { prefill, decode }: Shape,
-  settings: readonly number[],
+  backend: Backend,
+  plan: Plan,
+  { prefill, decode, blocks }: Shape,
+  { sequences: settings, sharedPrefix }: BenchOptions,
   onPhase: (phase: string) => void,
 ): Promise<Sample[]> {
-  const samples = settings.map((n) => decodeSample(n, prefill, decode));
+  const sharedBlocks = Math.floor(prefill / KV_BLOCK_TOKENS);
+  const [apart, sharing] = [0, sharedBlocks].map((shared) => new Steps(backend, plan, blocks, shared));
+  const samples = settings.flatMap((n) => [
+    { steps: apart, sample: decodeSample(n, prefill, decode) },
+    ...sharedPrefix && n > 1
+      ? [{ steps: sharing, sample: decodeSample(n, prefill, decode, sharedBlocks * KV_BLOCK_TOKENS) }]
+      : [],
+  ]);
   for (let i = 0; i < DECODE_SAMPLES; i++) {
-    for (const { sequences, seconds } of samples) {
-      onPhase(`decode ${i + 1} of ${DECODE_SAMPLES}, ${sequences} sequences`);
+    for (const { steps, sample: { work, sequences, seconds } } of samples) {
+      onPhase(`${work} ${i + 1} of ${DECODE_SAMPLES}, ${sequences} sequences`);
       seconds.push(await steps.decode(sequences, prefill, decode));
     }
   }
-  return samples;
+  return samples.map(({ sample }) => sample);
 }
 
 /** Measures many prompts together, and one prompt as long as all of them, in turn. */

@@ -3,7 +3,7 @@ import { MAX_ROWS } from "../engine/load/size.ts";
 
 /** A workload with its repeated measurements. */
 export interface Sample {
-  readonly work: "prefill" | "decode" | "texts";
+  readonly work: "prefill" | "decode" | "decode, shared" | "texts";
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
@@ -40,14 +40,18 @@ export function textsSample(texts: number, tokens: number): Sample {
   return { work: "texts", sequences: texts, context: tokens, tokens: texts * tokens, seconds: [], steps };
 }
 
-/** Returns the decoding of `tokens` tokens per sequence after `context` tokens, one per step. */
-export function decodeSample(sequences: number, context: number, tokens: number): Sample {
+/**
+ * Returns the decoding of `tokens` tokens per sequence after `context` tokens, one per step. The sequences share their
+ * first `shared` tokens.
+ */
+export function decodeSample(sequences: number, context: number, tokens: number, shared = 0): Sample {
   const steps = Array.from(
     { length: tokens },
-    (_, i): EvenStep => ({ sequences, rows: 1, cached: context + i, logitRows: sequences }),
+    (_, i): EvenStep => ({ sequences, rows: 1, cached: context + i, logitRows: sequences, shared }),
   );
   const mean = Math.round(context + (tokens + 1) / 2);
-  return { work: "decode", sequences, context: mean, tokens: sequences * tokens, seconds: [], steps };
+  const work = shared > 0 ? "decode, shared" : "decode";
+  return { work, sequences, context: mean, tokens: sequences * tokens, seconds: [], steps };
 }
 
 export function median(values: readonly number[]): number {

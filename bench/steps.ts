@@ -14,7 +14,10 @@ export function blocksOf(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
-/** Runs steps like those of the engine. Each sequence has its own `blocks` KV blocks in each group of layers. */
+/**
+ * Runs steps like those of the engine. Each sequence has its own `blocks` KV blocks in each group of layers, except that
+ * all sequences have the first `shared` blocks of sequence 0.
+ */
 export class Steps {
   readonly #tables: Int32Array[] = [];
 
@@ -22,6 +25,7 @@ export class Steps {
     private readonly backend: Backend,
     private readonly plan: Plan,
     private readonly blocks: number,
+    private readonly shared = 0,
   ) {}
 
   /** Returns the seconds to prefill tokens `from` to `to` of one sequence's prompt, with logits for the last row. */
@@ -115,7 +119,10 @@ export class Steps {
 
   #table(sequence: number): Int32Array {
     const from = sequence * this.blocks;
-    return this.#tables[sequence] ??= Int32Array.from({ length: this.blocks }, (_, i) => from + i);
+    return this.#tables[sequence] ??= Int32Array.from(
+      { length: this.blocks },
+      (_, i) => i < this.shared ? i : from + i,
+    );
   }
 
   /** Returns arbitrary tokens that are not all equal. */

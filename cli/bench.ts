@@ -43,6 +43,10 @@ const OPTIONS = {
     help: "context lengths, such as 512,2048,8192, at which one sequence is also prefilled and decoded",
   }),
   together: onOff({ help: "also prefill 16 prompts of 128 tokens together, and one of 2,048" }),
+  sharedPrefix: onOff({
+    help:
+      "also decode the sequences of --npl after one common prompt, whose keys and values each step reads once",
+  }),
   against: path("FILE", {
     help: "compare with a second model, such as the same one in F32: three runs of each, in turn",
   }),
@@ -123,6 +127,7 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     sequences: [...new Set(values.npl)],
     contexts: values.context,
     together: values.together,
+    sharedPrefix: values.sharedPrefix,
     profile: values.profile,
     model: modelPath(values.model),
     onPhase: (phase: string) => terminal && drawLine(`${phase} …`),
