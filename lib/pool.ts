@@ -1,6 +1,5 @@
 import {
   checkTogether,
-  fileVersion,
   freeMemory,
   GgufError,
   type GivenTemplate,
@@ -8,6 +7,7 @@ import {
   type MeasuredModel,
   measureModel,
   MemoryError,
+  versionOf,
 } from "../engine/load/load.ts";
 import { type MemoryRoom, totalOf } from "../engine/load/memory_error.ts";
 import { loadReloadingEngine, startOptions } from "../engine/load/load_reloading.ts";
@@ -230,7 +230,7 @@ export function servedIdentities(
   const known = new Map<string, Promise<ModelIdentity>>();
   return identities(models, ({ id, path, engine }) => {
     const backend = engine?.model.backend ?? load.backend;
-    const version = `${id} ${path} ${fileVersion(path)} ${backend}`;
+    const version = `${id} ${path} ${versionOf({ ...load, model: path })} ${backend}`;
     const found = known.get(version) ?? identifyModel({
       ...load,
       path,

@@ -4,11 +4,12 @@ import { loadEngine } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import type { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { Engine, GenerateRequest } from "../../engine/mod.ts";
+import type { Engine, GenerateRequest, Models } from "../../engine/mod.ts";
 import { identityDifference, type ModelIdentity } from "../../jobs/model_identity.ts";
 import type { BatchRequest } from "../../jobs/request.ts";
 import { bodyExaminer } from "../../lib/batch/check_body.ts";
 import { identifyModel } from "../../lib/identity.ts";
+import { servedIdentities } from "../../lib/pool.ts";
 import { CompyError, type GenerateOptions, loadModel } from "../../mod.ts";
 import { adapterBuilder, merged, synthAdapter } from "./lora_files.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
@@ -228,6 +229,11 @@ Deno.test("LoRA: library calls choose adapters, and a job's identity includes th
     assertEquals(identityDifference(identities[0], identities[0]), undefined);
     assertMatch(identityDifference(identities[1], identities[0])!, /^adapters "poet x 1 \([0-9a-f]{16}\)"/);
     assert(identityDifference(identities[1], identities[2]) !== undefined);
+    const models = { list: () => [{ id: "model", path: file }] } as unknown as Models;
+    const identify = servedIdentities(models, { lora: [poet] });
+    assertEquals(await identify([""]), identities[1]);
+    await Deno.writeFile(poet, adapters[1]);
+    assertEquals(await identify([""]), await identifyModel({ path: file, lora: [poet] }));
     await using loaded = await loadModel(file, { lora: [`${poet}=0`], threads: 2, ctx: 64 });
     const textOf = async (options: GenerateOptions) =>
       (await loaded.generate([1, 2, 3], { maxTokens: 8, temperature: 0, ignoreEos: true, ...options })
