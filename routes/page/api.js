@@ -83,6 +83,11 @@ const ADVICE = {
   host_not_allowed: "Open this page by a name that the server takes.",
   cross_site_request: "Start the server with --allow-host and the name in this page's address.",
   invalid_constraint: "Change the response format or the tools in the settings.",
+  unsupported_content:
+    "Choose another model above, or edit the message and remove its images. A model reads images if its vision tower (an mmproj file) is beside its file.",
+  invalid_image: "Edit the message and attach another image, such as a smaller one.",
+  too_many_images: "Edit a message and remove images from it, or begin a new conversation.",
+  image_gone: "Edit the message and attach the image again, or remove it.",
   chat_template_error:
     "The model's template does not take this conversation. Edit it, or leave the system prompt out.",
   constraint_failed: "The model could not complete an answer in this form. Try again, or allow more tokens.",

@@ -11,7 +11,7 @@ import { openExchange } from "./exchange_view.js";
 import { search } from "./search.js";
 import { ServerView } from "./server_view.js";
 import { Session } from "./session.js";
-import { ConversationStore, recall, remember } from "./store.js";
+import { ConversationStore, ImageStore, recall, remember } from "./store.js";
 import { toast } from "./toast.js";
 
 const VIEWS = /** @type {const} */ ([["chat", "Chat", "chat"], ["batches", "Batches", "batch"], [
@@ -23,7 +23,7 @@ const THEMES = ["", "light", "dark"];
 
 const session = new Session(new Api(document.baseURI), promptForKey);
 const store = new ConversationStore();
-const chats = new Chats(session, store);
+const chats = new Chats(session, store, new ImageStore());
 const side = byId("side", HTMLElement);
 const main = byId("main", HTMLElement);
 const views = {
@@ -223,7 +223,7 @@ addEventListener("hashchange", () => {
   route();
   if (shownView() !== "chat") main.focus();
 });
-// A file dropped anywhere starts a batch. By default the browser would leave the page and open the file.
+// A file dropped anywhere starts a batch, except images in a conversation. By default the browser would leave the page and open the file.
 addEventListener("dragover", (event) => {
   if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
 });

@@ -1,7 +1,8 @@
 // @ts-check
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
-import { answerCall, openCalls, replaceFrom, say } from "./conversation.js";
+import { Attachments } from "./attachments.js";
+import { answerCall, imagesOf, openCalls, replaceFrom, say } from "./conversation.js";
 import { announce, arrange, fill, h, icon, iconButton } from "./dom.js";
 import { openExchange } from "./exchange_view.js";
 import { count } from "./format.js";
@@ -38,6 +39,7 @@ export class ChatView {
     icon("stop"),
   );
   #note = h("p", { class: "note" });
+  #attachments;
   #context = h("span", { class: "context" });
   /** @type {AnswerView | undefined} */
   #growing;
@@ -55,6 +57,8 @@ export class ChatView {
   constructor(element, chats, openSettings) {
     this.element = element;
     this.chats = chats;
+    this.#attachments = new Attachments(chats.images, () => imagesOf(chats.current.messages).length);
+    element.addEventListener("drop", (event) => this.#attachments.take(event));
     fill(element, this.#header(openSettings), this.#log, this.#composer());
     chats.addEventListener("conversation", () => this.#show());
     chats.addEventListener("answer", () => this.#drawSoon());
@@ -99,6 +103,7 @@ export class ChatView {
       event.preventDefault();
       this.#say();
     });
+    input.addEventListener("paste", (event) => this.#attachments.take(event));
     this.#stop.addEventListener("click", () => {
       this.chats.stop();
       input.focus();
@@ -113,7 +118,8 @@ export class ChatView {
         },
       },
       this.#note,
-      h("div", { class: "field" }, input, this.#send, this.#stop),
+      this.#attachments.element,
+      h("div", { class: "field" }, this.#attachments.button, input, this.#send, this.#stop),
       h(
         "p",
         { class: "under" },
@@ -139,12 +145,15 @@ export class ChatView {
   }
 
   #say() {
+    const { adding } = this.#attachments;
+    if (adding) return void adding.then(() => this.#say());
     const text = this.#input.value;
     const { chats } = this;
-    if (text.trim() === "" || chats.run || openCalls(chats.current).length > 0) return;
+    const empty = text.trim() === "" && this.#attachments.count === 0;
+    if (empty || chats.run || openCalls(chats.current).length > 0) return;
     this.#input.value = "";
     this.#fit();
-    say(chats.current, text);
+    say(chats.current, text, this.#attachments.release());
     chats.answer();
     this.#toEnd();
   }
@@ -295,10 +304,10 @@ export class ChatView {
 
   /** @type {import("./message_view.js").MessageActions} */
   #actions = {
-    edit: async (message, content) => {
+    edit: async (message, content, images) => {
       const { current } = this.chats;
       await this.chats.stop();
-      replaceFrom(current, current.messages.indexOf(message), content);
+      replaceFrom(current, current.messages.indexOf(message), content, images);
       this.#answer(current);
     },
     regenerate: async (message) => {

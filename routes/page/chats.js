@@ -1,7 +1,15 @@
 // @ts-check
 /// <reference lib="dom" />
 import { adviceFor, Failure } from "./api.js";
-import { AnswerReader, nameByFirstWords, newAnswer, newConversation, requestBody } from "./conversation.js";
+import {
+  AnswerReader,
+  imagesOf,
+  nameByFirstWords,
+  newAnswer,
+  newConversation,
+  requestBody,
+} from "./conversation.js";
+import { dataUrlOf } from "./images.js";
 import { recall, remember } from "./store.js";
 import { showVersion } from "./versions.js";
 
@@ -29,16 +37,19 @@ export class Chats extends EventTarget {
   /**
    * @param {import("./session.js").Session} session
    * @param {import("./store.js").ConversationStore} store
+   * @param {import("./store.js").ImageStore} images
    */
-  constructor(session, store) {
+  constructor(session, store, images) {
     super();
     this.session = session;
     this.store = store;
+    this.images = images;
     this.current = this.#fresh();
   }
 
   async load() {
     this.list = await this.store.all();
+    this.images.clean(this.list).catch(() => {});
   }
 
   /** Loads changes that another tab has saved. */
@@ -175,7 +186,6 @@ export class Chats extends EventTarget {
     if (this.runs.has(conversation.id) || messages.length === 0) return;
     const last = messages[messages.length - 1];
     if (last.role === "assistant" && last.content === "" && last.calls.length === 0) messages.pop();
-    const body = requestBody(conversation);
     const before = messages[messages.length - 1];
     const answer = before?.role === "assistant" ? before : newAnswer(conversation.model);
     if (answer !== before) messages.push(answer);
@@ -187,7 +197,8 @@ export class Chats extends EventTarget {
     if (!this.list.includes(conversation)) this.list.unshift(conversation);
     this.#tell("list");
     this.#tell("conversation");
-    await this.#write(conversation, answer, body, run);
+    this.#keep(conversation);
+    await this.#write(conversation, answer, run);
     this.runs.delete(conversation.id);
     end();
     conversation.updated = Date.now();
@@ -206,14 +217,15 @@ export class Chats extends EventTarget {
    * that.
    * @param {Conversation} conversation
    * @param {Answer} answer
-   * @param {object} body
    * @param {Run} run
    */
-  async #write(conversation, answer, body, run) {
+  async #write(conversation, answer, run) {
+    let body = /** @type {object | undefined} */ (undefined);
     for (let attempt = 1;; attempt++) {
       try {
+        const asked = body ??= requestBody(conversation, await this.#imagesOf(conversation));
         // After a wrong key, the session asks for another and sends the request again.
-        return await this.session.call(() => this.#read(conversation, answer, body, run));
+        return await this.session.call(() => this.#read(conversation, answer, asked, run));
       } catch (error) {
         if (run.abort.signal.aborted) {
           answer.finish = "stopped";
@@ -251,6 +263,35 @@ export class Chats extends EventTarget {
       this.#keep(conversation);
       if (conversation === this.current) this.#tell("answer");
     }
+  }
+
+  /** Returns the images of a request as data URLs. Throws Failure if one is gone. @param {Conversation} conversation */
+  async #imagesOf({ messages }) {
+    const { urls, missing: [gone] } = await this.imageUrls(messages);
+    if (!gone) return urls;
+    throw new Failure("refused", `This browser no longer has the image ${gone.name}.`, {
+      code: "image_gone",
+    });
+  }
+
+  /**
+   * Returns the images of messages as data URLs, by their ids, and the images that are gone or do not fit.
+   * @param {readonly import("./conversation.js").Message[]} messages
+   * @param {number} most maximum characters of all data URLs
+   */
+  async imageUrls(messages, most = Infinity) {
+    /** @type {Map<string, string>} */
+    const urls = new Map();
+    const missing = [];
+    for (const image of imagesOf(messages)) {
+      if (urls.has(image.id)) continue;
+      const blob = await this.images.get(image.id);
+      const url = blob && blob.size < most ? await dataUrlOf(blob) : "";
+      if (url === "" || url.length > most) missing.push(image);
+      else urls.set(image.id, url);
+      if (urls.has(image.id)) most -= url.length;
+    }
+    return { urls, missing };
   }
 
   /**

@@ -8,7 +8,8 @@ import { beginVersion, saysSomething } from "./versions.js";
  * @typedef {{ id: string, name: string, arguments: string }} Call
  * @typedef {{ text: string, advice: string, kind: string }} Trouble
  * @typedef {{ promptTokens: number, answerTokens: number, cachedTokens: number }} Usage
- * @typedef {{ role: "user", content: string }} UserMessage
+ * @typedef {{ role: "user", content: string, images?: Image[] }} UserMessage
+ * @typedef {import("./images.js").Image} Image
  * @typedef {{ role: "tool", callId: string, name: string, content: string }} ToolMessage
  * @typedef {{ role: "assistant", content: string, reasoning: string, calls: Call[], model: string,
  *   finish: string | null, usage: Usage | null, tokensPerSecond: number | null, firstTokenMs: number | null,
@@ -66,10 +67,23 @@ export function newAnswer(model) {
  * Adds a user message. The conversation is named after its first words.
  * @param {Conversation} conversation
  * @param {string} content
+ * @param {readonly Image[]} [images]
  */
-export function say(conversation, content) {
-  conversation.messages.push({ role: "user", content });
+export function say(conversation, content, images = []) {
+  conversation.messages.push({
+    role: "user",
+    content,
+    ...(images.length === 0 ? {} : { images: [...images] }),
+  });
   nameByFirstWords(conversation);
+}
+
+/**
+ * Returns the images of messages, in order.
+ * @param {readonly Message[]} messages
+ */
+export function imagesOf(messages) {
+  return messages.flatMap((message) => message.role === "user" ? message.images ?? [] : []);
 }
 
 /**
@@ -77,17 +91,19 @@ export function say(conversation, content) {
  * @param {Conversation} conversation
  * @param {number} index of the message
  * @param {string} content
+ * @param {readonly Image[]} [images]
  */
-export function replaceFrom(conversation, index, content) {
+export function replaceFrom(conversation, index, content, images) {
   beginVersion(conversation, index);
-  say(conversation, content);
+  say(conversation, content, images);
 }
 
 /** @param {Conversation} conversation */
 export function nameByFirstWords(conversation) {
   if (conversation.named) return;
   const first = conversation.messages.find(({ role }) => role === "user");
-  const words = first?.content.trim().replace(/\s+/g, " ") ?? "";
+  const said = first?.content.trim() || (first?.role === "user" && first.images?.[0]?.name) || "";
+  const words = said.replace(/\s+/g, " ");
   if (words !== "") conversation.title = words.length > 60 ? `${words.slice(0, 59).trimEnd()}…` : words;
 }
 
@@ -129,15 +145,16 @@ export function canContinue({ content, calls, finish, trouble }) {
  * Returns the body of a request for the next answer, or for the continuation of the last answer if the last
  * message is the assistant's.
  * @param {Conversation} conversation
+ * @param {ReadonlyMap<string, string>} [images] data URLs of the images, by their ids
  */
-export function requestBody({ model, settings, messages }) {
+export function requestBody({ model, settings, messages }, images = new Map()) {
   const system = (settings.system ?? "").trim();
   return {
     // A server with one model uses it when the request names none.
     ...(model === "" ? {} : { model }),
     messages: [
       ...(system === "" ? [] : [{ role: "system", content: system }]),
-      ...messages.filter(saysSomething).map(onTheWire),
+      ...messages.filter(saysSomething).map((message) => onTheWire(message, images)),
     ],
     stream: true,
     stream_options: { include_usage: true },
@@ -146,11 +163,18 @@ export function requestBody({ model, settings, messages }) {
   };
 }
 
-/** @param {Message} message */
-function onTheWire(message) {
+/**
+ * @param {Message} message
+ * @param {ReadonlyMap<string, string>} urls
+ */
+function onTheWire(message, urls) {
   switch (message.role) {
-    case "user":
-      return { role: "user", content: message.content };
+    case "user": {
+      const { content, images = [] } = message;
+      if (images.length === 0) return { role: "user", content };
+      const parts = images.map(({ id }) => ({ type: "image_url", image_url: { url: urls.get(id) ?? "" } }));
+      return { role: "user", content: content === "" ? parts : [...parts, { type: "text", text: content }] };
+    }
     case "tool":
       return { role: "tool", tool_call_id: message.callId, content: message.content };
     case "assistant": {
@@ -261,9 +285,10 @@ export class AnswerReader {
 /**
  * Returns the conversation for other programs: the body of a request, plus its title and times.
  * @param {Conversation} conversation
+ * @param {ReadonlyMap<string, string>} [images] data URLs of the images, by their ids
  */
-export function exported(conversation) {
-  const { model, messages } = requestBody(conversation);
+export function exported(conversation, images) {
+  const { model, messages } = requestBody(conversation, images);
   const { title, created, updated, settings } = conversation;
   const times = { created: new Date(created).toISOString(), updated: new Date(updated).toISOString() };
   return `${JSON.stringify({ title, ...times, model, ...requestFields(settings), messages }, null, 2)}\n`;

@@ -73,6 +73,19 @@ Deno.test("requestBody: has system prompt, thinking and calls, but no answer tha
   });
 });
 
+Deno.test("requestBody: images come before the text of their message", () => {
+  const conversation = begun();
+  const image = (id: string) => ({ id, name: `${id}.png`, thumb: "" });
+  say(conversation, "What is this?", [image("a")]);
+  say(conversation, "", [image("b")]);
+  assertEquals(conversation.title, "What is this?");
+  const part = (url: string) => ({ type: "image_url", image_url: { url } });
+  assertEquals(requestBody(conversation, new Map([["a", "data:1"], ["b", "data:2"]])).messages, [
+    { role: "user", content: [part("data:1"), { type: "text", text: "What is this?" }] },
+    { role: "user", content: [part("data:2")] },
+  ]);
+});
+
 Deno.test("openCalls: calls stay open until they have results or the user writes again", () => {
   const conversation = begun("One");
   const calls = ["c1", "c2"].map((id) => ({ id, name: "f", arguments: "{}" }));

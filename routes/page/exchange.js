@@ -1,6 +1,8 @@
 // @ts-check
-import { newConversation } from "./conversation.js";
+import { imagesOf, newConversation } from "./conversation.js";
+import { blobOf, isImageId, isThumb, newImageId } from "./images.js";
 import { FIELDS } from "./settings.js";
+import { everyMessage } from "./versions.js";
 
 /*
  * Export and import of conversations. A file to import may come from a stranger: it is checked as a whole before anything
@@ -14,6 +16,8 @@ import { FIELDS } from "./settings.js";
 
 const FORMAT = "compy conversations";
 const MAX_BYTES = 50_000_000;
+/** Maximum characters of the images in a file. */
+export const MAX_IMAGES = 40_000_000;
 /** Maximum number of entries of a list. */
 const MAX_ENTRIES = 10_000;
 /** Maximum depth of versions within versions. */
@@ -68,9 +72,19 @@ function object(fields) {
   };
 }
 
+/** @type {Read} */
+function image(value, at) {
+  const { id, name, thumb } = object({ id: text, name: text, thumb: text })(value, at);
+  if (!isImageId(id) || !isThumb(thumb)) throw new Error(`${at} is not an image of this page.`);
+  return { id, name: name.slice(0, MAX_TITLE), thumb };
+}
+
 /** @type {Record<string, Read>} */
 const MESSAGES = {
-  user: object({ role: text, content: text }),
+  user: (value, at) => ({
+    ...object({ role: text, content: text })(value, at),
+    ...(value.images === undefined ? {} : { images: list(image)(value.images, `${at}.images`) }),
+  }),
   tool: object({ role: text, callId: text, name: text, content: text }),
   assistant: object({
     role: text,
@@ -149,9 +163,11 @@ function conversation(value, at) {
 /**
  * Returns conversations as a file that can be imported, with all versions.
  * @param {readonly Conversation[]} conversations
+ * @param {ReadonlyMap<string, string>} [images] data URLs of the images, by their ids
  */
-export function exportedFile(conversations) {
-  return `${JSON.stringify({ format: FORMAT, version: 1, conversations }, null, 1)}\n`;
+export function exportedFile(conversations, images = new Map()) {
+  const files = images.size === 0 ? {} : { images: Object.fromEntries(images) };
+  return `${JSON.stringify({ format: FORMAT, version: 1, conversations, ...files }, null, 1)}\n`;
 }
 
 /**
@@ -163,9 +179,10 @@ export function checkSize(bytes) {
 }
 
 /**
- * Returns the conversations of a file. Throws an Error that says what is wrong with it.
+ * Returns the conversations of a file, and its images by new ids: an imported image never replaces another one. Throws
+ * an Error that says what is wrong with the file.
  * @param {string} text
- * @returns {Conversation[]}
+ * @returns {{ conversations: Conversation[], images: Map<string, Blob> }}
  */
 export function importedFile(text) {
   checkSize(text.length);
@@ -179,7 +196,21 @@ export function importedFile(text) {
   if (file?.format !== FORMAT || file.version !== 1) {
     throw new Error("The file has no conversations that this page exported.");
   }
-  return list(conversation)(file.conversations, "conversations");
+  /** @type {Conversation[]} */
+  const conversations = list(conversation)(file.conversations, "conversations");
+  const files = Object(file.images);
+  /** @type {Map<string, string>} */
+  const ids = new Map();
+  /** @type {Map<string, Blob>} */
+  const images = new Map();
+  for (const image of imagesOf(conversations.flatMap((each) => [...everyMessage(each)]))) {
+    const id = ids.get(image.id) ?? newImageId();
+    const blob = ids.has(image.id) || !Object.hasOwn(files, image.id) ? undefined : blobOf(files[image.id]);
+    if (blob) images.set(id, blob);
+    ids.set(image.id, id);
+    image.id = id;
+  }
+  return { conversations, images };
 }
 
 /**
@@ -189,7 +220,10 @@ export function importedFile(text) {
 export function asMarkdown({ title, messages, settings }) {
   const system = (settings.system ?? "").trim();
   const parts = messages.map((message) => {
-    if (message.role === "user") return `## You\n\n${message.content}`;
+    if (message.role === "user") {
+      const names = (message.images ?? []).map(({ name }) => `Image: ${name}`);
+      return ["## You", ...names, message.content].filter(Boolean).join("\n\n");
+    }
     if (message.role === "tool") return `## Result of ${message.name}\n\n${fenced("", message.content)}`;
     const { model, reasoning, content, calls } = message;
     return [

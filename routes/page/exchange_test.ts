@@ -1,6 +1,7 @@
-import { assert, assertEquals, assertThrows } from "@std/assert";
-import { answerCall, newAnswer, newConversation, replaceFrom, say } from "./conversation.js";
+import { assert, assertEquals, assertNotEquals, assertThrows } from "@std/assert";
+import { answerCall, imagesOf, newAnswer, newConversation, replaceFrom, say } from "./conversation.js";
 import { asMarkdown, checkSize, exportedFile, importedFile } from "./exchange.js";
+import { newImageId } from "./images.js";
 
 function filled() {
   const conversation = newConversation("demo", { system: "Be brief.", temperature: "0" }, 5);
@@ -25,8 +26,35 @@ function changed(change: (conversation: Record<string, unknown>) => void): strin
 
 Deno.test("conversation export: importing the file gives the same conversations, with all versions", () => {
   const conversations = [filled(), newConversation("", {}, 7)];
-  assertEquals(importedFile(exportedFile(conversations)), conversations);
-  assertEquals(importedFile(exportedFile([])), []);
+  assertEquals(importedFile(exportedFile(conversations)).conversations, conversations);
+  assertEquals(importedFile(exportedFile([])).conversations, []);
+});
+
+Deno.test("conversation export: images are in the file, and get new ids when they are imported", async () => {
+  const id = newImageId(5);
+  const image = { id, name: "a.png", thumb: "data:image/jpeg;base64,QUJD" };
+  const conversation = newConversation("demo", {}, 5);
+  say(conversation, "What is this?", [image]);
+  replaceFrom(conversation, 0, "", [image]);
+  assertEquals([conversation.title, conversation.messages.length], ["a.png", 1]);
+  const file = exportedFile([conversation], new Map([[id, "data:image/png;base64,QUJDRA=="]]));
+  const { conversations: [read], images } = importedFile(file);
+  const shown = imagesOf(read.messages);
+  assertEquals(imagesOf(read.forks![0][0]!.messages), shown);
+  assertEquals([...images.keys()], [shown[0].id]);
+  assertNotEquals(shown[0].id, id);
+  const blob = images.get(shown[0].id)!;
+  assertEquals([blob.type, await blob.text()], ["image/png", "ABCD"]);
+  for (
+    const [url, thumb] of [["data:text/html;base64,QUJD", image.thumb], ["https://a/b.png", image.thumb], [
+      "data:image/png;base64,QUJDRA==",
+      "https://a/b.png",
+    ]]
+  ) {
+    const strange = file.replace("data:image/png;base64,QUJDRA==", url).replaceAll(image.thumb, thumb);
+    if (thumb === image.thumb) assertEquals(importedFile(strange).images.size, 0);
+    else assertThrows(() => importedFile(strange), Error, "images[0] is not an image of this page");
+  }
 });
 
 Deno.test("conversation import: refuses files of other kinds and says what is wrong", () => {
@@ -65,7 +93,7 @@ Deno.test("conversation import: refuses files of other kinds and says what is wr
 });
 
 Deno.test("conversation import: reads only known fields, and replaces an invalid id", () => {
-  const [read] = importedFile(
+  const { conversations: [read] } = importedFile(
     changed((conversation) => {
       Object.assign(conversation, { id: "../x", extra: 1, settings: { extra: "1", top_p: "0.5" } });
       Object.assign((conversation.messages as object[])[0], { html: "<b>" });

@@ -3,9 +3,15 @@
 /// <reference lib="dom.iterable" />
 import { exported } from "./conversation.js";
 import { h, iconButton, saveBlob } from "./dom.js";
-import { asMarkdown, checkSize, exportedFile, importedFile } from "./exchange.js";
+import { asMarkdown, checkSize, exportedFile, importedFile, MAX_IMAGES } from "./exchange.js";
 import { fileName } from "./format.js";
 import { toast } from "./toast.js";
+import { everyMessage } from "./versions.js";
+
+/**
+ * @typedef {import("./conversation.js").Conversation} Conversation
+ * @typedef {(images: Map<string, string>) => string} TextOf returns a file's text, with the data URLs of images
+ */
 
 /**
  * Opens a dialog that exports the open conversation or all of them, and imports a file.
@@ -13,12 +19,11 @@ import { toast } from "./toast.js";
  */
 export function openExchange(chats) {
   const { current } = chats;
-  const save =
-    (/** @type {string} */ title, /** @type {string} */ extension, /** @type {() => string} */ text) =>
-    () => {
-      saveBlob(fileName(title, extension), new Blob([text()], { type: "application/octet-stream" }));
-      dialog.close();
-    };
+  /** @type {(title: string, extension: string, conversations: readonly Conversation[], text: TextOf) => () => void} */
+  const save = (title, extension, conversations, text) => async () => {
+    await saveText(fileName(title, extension), conversations, text, chats);
+    dialog.close();
+  };
   const button = (/** @type {string} */ label, /** @type {() => void} */ onclick, disabled = false) =>
     h("button", { type: "button", onclick, disabled }, label);
   const empty = current.messages.length === 0;
@@ -50,9 +55,17 @@ export function openExchange(chats) {
     h(
       "div",
       { class: "row" },
-      button("JSON", save(current.title, "json", () => exportedFile([current])), empty),
-      button("Markdown", save(current.title, "md", () => asMarkdown(current)), empty),
-      button("Request", save(`${current.title} request`, "json", () => exported(current)), empty),
+      button(
+        "JSON",
+        save(current.title, "json", [current], (images) => exportedFile([current], images)),
+        empty,
+      ),
+      button("Markdown", save(current.title, "md", [], () => asMarkdown(current)), empty),
+      button(
+        "Request",
+        save(`${current.title} request`, "json", [current], (images) => exported(current, images)),
+        empty,
+      ),
     ),
     h("p", { class: "hint" }, "JSON has all versions and can be imported. A request is what the API takes."),
     h("h3", {}, "All conversations"),
@@ -61,7 +74,7 @@ export function openExchange(chats) {
       { class: "row" },
       button(
         "Export all",
-        save("compy conversations", "json", () => exportedFile(chats.list)),
+        save("compy conversations", "json", chats.list, (images) => exportedFile(chats.list, images)),
         chats.list.length === 0,
       ),
       button("Import a file", () => choose.click()),
@@ -75,6 +88,21 @@ export function openExchange(chats) {
 }
 
 /**
+ * Saves a file with the images of conversations.
+ * @param {string} name
+ * @param {readonly Conversation[]} conversations
+ * @param {TextOf} text
+ * @param {import("./chats.js").Chats} chats
+ */
+async function saveText(name, conversations, text, chats) {
+  const messages = conversations.flatMap((conversation) => [...everyMessage(conversation)]);
+  const { urls, missing } = await chats.imageUrls(messages, MAX_IMAGES);
+  saveBlob(name, new Blob([text(urls)], { type: "application/octet-stream" }));
+  if (missing.length === 0) return;
+  toast(`${missing.length} images are not in the file: they are too large together, or are gone.`);
+}
+
+/**
  * Returns what is wrong with the file, or "" if its conversations are added.
  * @param {File} file
  * @param {import("./chats.js").Chats} chats
@@ -82,9 +110,10 @@ export function openExchange(chats) {
 async function importFrom(file, chats) {
   try {
     checkSize(file.size);
-    const imported = importedFile(await file.text());
-    const added = await chats.add(imported);
-    const rest = imported.length - added;
+    const { conversations, images } = importedFile(await file.text());
+    const added = await chats.add(conversations);
+    for (const [id, blob] of added > 0 ? images : []) await chats.images.put(id, blob);
+    const rest = conversations.length - added;
     toast(`${added} imported${rest > 0 ? `, ${rest} here already` : ""}.`);
     return "";
   } catch (error) {

@@ -1,6 +1,7 @@
 // @ts-check
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
+import { imageList, removableImages } from "./attachments.js";
 import { CodeView } from "./code_view.js";
 import { canContinue } from "./conversation.js";
 import { copyButton, fill, h, icon, iconButton } from "./dom.js";
@@ -11,12 +12,13 @@ import { GrowingText } from "./render.js";
  * @typedef {import("./conversation.js").Message} Message
  * @typedef {import("./conversation.js").Answer} Answer
  * @typedef {import("./conversation.js").Call} Call
+ * @typedef {import("./images.js").Image} Image
  */
 
 /**
  * Actions on messages.
  * @typedef {object} MessageActions
- * @property {(message: Message, content: string) => void} edit a message of the user, and what comes after it
+ * @property {(message: Message, content: string, images: readonly Image[]) => void} edit a message of the user, and what comes after it
  * @property {(message: Message) => void} regenerate an answer
  * @property {() => void} resume the last answer
  * @property {(call: Call, result: string) => void} giveResult
@@ -35,7 +37,11 @@ import { GrowingText } from "./render.js";
  * @param {MessageActions} actions
  */
 export function userView(message, versions, actions) {
-  const text = h("div", { class: "said" }, message.content);
+  const { images = [] } = message;
+  const said = [
+    images.length > 0 && imageList(images),
+    message.content !== "" && h("div", { class: "said" }, message.content),
+  ];
   const editButton = iconButton("edit", "Edit and send again", edit);
   const tools = h(
     "div",
@@ -44,17 +50,18 @@ export function userView(message, versions, actions) {
     editButton,
     versionsView(message, versions, actions),
   );
-  const article = h("article", { class: "message user", "aria-label": "You" }, text, tools);
+  const article = h("article", { class: "message user", "aria-label": "You" }, said, tools);
   return article;
 
   function edit() {
     const area = h("textarea", { "aria-label": "Your message", rows: 3 });
     area.value = message.content;
+    const kept = removableImages(images, area);
     const send = () => {
-      if (area.value.trim() !== "") actions.edit(message, area.value);
+      if (area.value.trim() !== "" || kept.images.length > 0) actions.edit(message, area.value, kept.images);
     };
     const leave = () => {
-      fill(article, text, tools);
+      fill(article, said, tools);
       editButton.focus();
     };
     area.addEventListener("keydown", (event) => {
@@ -77,6 +84,7 @@ export function userView(message, versions, actions) {
             send();
           },
         },
+        kept.element,
         area,
         h("p", { class: "hint" }, "The earlier version, and what came after it, are kept."),
         h(

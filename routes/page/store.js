@@ -1,5 +1,8 @@
 // @ts-check
 /// <reference lib="dom" />
+import { imagesOf } from "./conversation.js";
+import { addedAt } from "./images.js";
+import { everyMessage } from "./versions.js";
 
 /**
  * @typedef {import("./conversation.js").Conversation} Conversation
@@ -7,6 +10,10 @@
 
 const NAME = "compy";
 const TABLE = "conversations";
+/** Images have a database of their own: another version of the first one would lock out pages that are open. */
+const [IMAGE_NAME, IMAGE_TABLE] = ["compy-images", "images"];
+/** Milliseconds after which an image that no conversation has is removed. Another tab may not have saved yet. */
+const UNUSED_MS = 24 * 3600 * 1000;
 
 /** Stores conversations in this browser only. If the browser has no storage, they last as long as the page. */
 export class ConversationStore {
@@ -14,7 +21,7 @@ export class ConversationStore {
   #database;
 
   constructor() {
-    this.#database = openDatabase().catch(() => undefined);
+    this.#database = openDatabase(NAME, TABLE, { keyPath: "id" }).catch(() => undefined);
   }
 
   /** Returns true if conversations survive closing the page. */
@@ -47,10 +54,60 @@ export class ConversationStore {
   }
 }
 
-/** @returns {Promise<IDBDatabase>} */
-function openDatabase() {
-  const request = indexedDB.open(NAME, 1);
-  request.onupgradeneeded = () => request.result.createObjectStore(TABLE, { keyPath: "id" });
+/** Stores the files of images. Files that were added while the page is open can be read even without storage. */
+export class ImageStore {
+  /** @type {Map<string, Blob>} */
+  #added = new Map();
+  #database = openDatabase(IMAGE_NAME, IMAGE_TABLE).catch(() => undefined);
+
+  /**
+   * Keeps a file. Throws if the browser has no storage or no space left: the file is then kept until the page closes.
+   * @param {string} id
+   * @param {Blob} blob
+   */
+  async put(id, blob) {
+    this.#added.set(id, blob);
+    const database = await this.#database;
+    if (!database) throw new Error("The browser has no storage");
+    await done(database.transaction(IMAGE_TABLE, "readwrite").objectStore(IMAGE_TABLE).put(blob, id));
+  }
+
+  /**
+   * Returns the file of an image; undefined if the browser has removed it.
+   * @param {string} id
+   * @returns {Promise<Blob | undefined>}
+   */
+  async get(id) {
+    const added = this.#added.get(id);
+    const database = added ? undefined : await this.#database;
+    return database ? await done(database.transaction(IMAGE_TABLE).objectStore(IMAGE_TABLE).get(id)) : added;
+  }
+
+  /**
+   * Removes the old files of images that no conversation has.
+   * @param {readonly Conversation[]} conversations
+   */
+  async clean(conversations) {
+    const database = await this.#database;
+    if (!database) return;
+    const messages = conversations.flatMap((conversation) => [...everyMessage(conversation)]);
+    const used = new Set(imagesOf(messages).map(({ id }) => id));
+    const table = database.transaction(IMAGE_TABLE, "readwrite").objectStore(IMAGE_TABLE);
+    for (const id of /** @type {string[]} */ (await done(table.getAllKeys()))) {
+      if (!used.has(id) && Date.now() - addedAt(id) > UNUSED_MS) table.delete(id);
+    }
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {string} table
+ * @param {IDBObjectStoreParameters} [options]
+ * @returns {Promise<IDBDatabase>}
+ */
+function openDatabase(name, table, options) {
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () => request.result.createObjectStore(table, options);
   return done(request);
 }
 

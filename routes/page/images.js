@@ -1,0 +1,137 @@
+// @ts-check
+/// <reference lib="dom" />
+import { count } from "./format.js";
+
+/*
+ * Images of messages. A message holds a small picture of each image; the image's file is stored once, under the image's
+ * id. So a conversation with images is saved as often and as quickly as one without.
+ */
+
+/**
+ * An image of a message. `thumb` is a small picture of the image as a data URL.
+ * @typedef {{ id: string, name: string, thumb: string }} Image
+ */
+
+/** Limits of the server. */
+export const MOST_IMAGES = 8;
+const MOST_BYTES = 10 * 2 ** 20;
+const MOST_PIXELS = 2 ** 25;
+
+/** Maximum width and height of a small picture, and maximum characters of its data URL. */
+const THUMB_SIDE = 256;
+const MOST_THUMB = 100_000;
+
+/** The kinds of images that the server reads, for a file dialog. */
+export const KINDS = "image/png,image/jpeg,image/webp";
+
+/**
+ * Returns the kind of an image file by its first 12 bytes, as the server does; undefined for other files.
+ * @param {Uint8Array} head
+ */
+export function kindOf(head) {
+  const text = String.fromCharCode(...head.subarray(0, 12));
+  if (text.startsWith("\x89PNG\r\n\x1a\n")) return "image/png";
+  if (text.startsWith("\xff\xd8\xff")) return "image/jpeg";
+  if (/^RIFF[^]{4}WEBP/.test(text)) return "image/webp";
+  return undefined;
+}
+
+/** Returns an id that begins with the time, so that ids tell which image is old. */
+export function newImageId(now = Date.now()) {
+  const random = crypto.getRandomValues(new Uint8Array(4));
+  return now.toString(16).padStart(12, "0") +
+    Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * Returns the time in milliseconds since 1970 when an image was added.
+ * @param {string} id
+ */
+export function addedAt(id) {
+  return parseInt(id.slice(0, 12), 16);
+}
+
+/** @param {unknown} id */
+export function isImageId(id) {
+  return typeof id === "string" && /^[0-9a-f]{20}$/.test(id);
+}
+
+/**
+ * Returns whether a text is a data URL of a small picture. Only such texts become the address of a picture.
+ * @param {string} text
+ */
+export function isThumb(text) {
+  return text.length <= MOST_THUMB && /^data:image\/jpeg;base64,[\w+/]+={0,2}$/.test(text);
+}
+
+/**
+ * Checks a file and draws its small picture. Throws an Error that says why the server would not read the file.
+ * @param {File} file
+ * @returns {Promise<{ image: Image, blob: Blob }>}
+ */
+export async function prepareImage(file) {
+  const name = file.name || "image";
+  if (file.size > MOST_BYTES) {
+    throw new Error(`${name} has ${count(file.size)} bytes: an image may have at most ${count(MOST_BYTES)}.`);
+  }
+  const type = kindOf(new Uint8Array(await file.slice(0, 12).arrayBuffer()));
+  if (type === undefined) throw new Error(`${name} is not a PNG, JPEG or WebP image.`);
+  const bitmap = await createImageBitmap(file).catch(() => {
+    throw new Error(`${name} is damaged, or this browser cannot read it.`);
+  });
+  try {
+    const { width, height } = bitmap;
+    if (width * height > MOST_PIXELS) {
+      throw new Error(
+        `${name} has ${width} x ${height} pixels: an image may have at most ${count(MOST_PIXELS)}.`,
+      );
+    }
+    const image = { id: newImageId(), name: name.slice(0, 200), thumb: thumbOf(bitmap) };
+    return { image, blob: new Blob([file], { type }) };
+  } finally {
+    bitmap.close();
+  }
+}
+
+/** @param {ImageBitmap} bitmap */
+function thumbOf(bitmap) {
+  const scale = Math.min(1, THUMB_SIDE / Math.max(bitmap.width, bitmap.height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(scale * bitmap.width));
+  canvas.height = Math.max(1, Math.round(scale * bitmap.height));
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.fillStyle = "#fff"; // under transparent pixels, as the server does
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/jpeg", 0.8);
+}
+
+/**
+ * Returns a file as a data URL.
+ * @param {Blob} blob
+ * @returns {Promise<string>}
+ */
+export function dataUrlOf(blob) {
+  const reader = new FileReader();
+  return new Promise((resolve, reject) => {
+    reader.onload = () => resolve(/** @type {string} */ (reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(blob);
+  });
+}
+
+/**
+ * Returns the file in a data URL of an image; undefined for any other text.
+ * @param {unknown} url
+ */
+export function blobOf(url) {
+  const [, type, base64] = typeof url === "string" && url.length < 2 * MOST_BYTES
+    ? /^data:(image\/(?:png|jpeg|webp));base64,([\w+/]+={0,2})$/.exec(url) ?? []
+    : [];
+  if (base64 === undefined) return undefined;
+  try {
+    return new Blob([Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))], { type });
+  } catch {
+    return undefined;
+  }
+}

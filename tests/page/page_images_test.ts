@@ -1,0 +1,159 @@
+/// <reference lib="dom" />
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { Buffer } from "node:buffer";
+import type { Page } from "playwright-core";
+import { loadEngine } from "../../engine/load/load.ts";
+import { serveHttp } from "../../routes/serve.ts";
+import { withFiles } from "../models/vision/files.ts";
+import { png } from "../models/vision/pictures.ts";
+import { browserTest, withPage } from "./browser.ts";
+import { ask, settled } from "./page_chat.ts";
+
+/* Images in the page's chat, in Chromium, with a seeded vision model. */
+
+/** Runs `test` with the address of a server for the model, with or without its tower. */
+async function withVision(tower: boolean, test: (base: string) => Promise<void>): Promise<void> {
+  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
+    if (!tower) await Deno.remove(file);
+    const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 1024 });
+    const server = serveHttp(engine, { signals: false });
+    try {
+      await test(`http://127.0.0.1:${server.port}`);
+    } finally {
+      await server.shutdown(0);
+    }
+  });
+}
+
+async function file(name: string, width = 64): Promise<{ name: string; mimeType: string; buffer: Buffer }> {
+  return { name, mimeType: "image/png", buffer: Buffer.from(await png(width, 64, 1)) };
+}
+
+/** Sends a paste or drop event with files to an element, as the browser does. */
+async function hand(page: Page, type: "paste" | "drop", target: string, files: [string, string, string][]) {
+  await page.evaluate(([type, target, files]) => {
+    const data = new DataTransfer();
+    for (const [name, type, base64] of files) {
+      const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+      data.items.add(new File([bytes], name, { type }));
+    }
+    const options = { bubbles: true, cancelable: true };
+    document.querySelector(target)!.dispatchEvent(
+      type === "paste"
+        ? new ClipboardEvent(type, { ...options, clipboardData: data })
+        : new DragEvent(type, { ...options, dataTransfer: data }),
+    );
+  }, [type, target, files] as const);
+}
+
+/** Returns the names of the images in the composer or in messages. */
+const names = (page: Page, place: string) =>
+  page.locator(`${place} .images img`).evaluateAll((images) =>
+    images.map((image) => image.getAttribute("alt"))
+  );
+
+/** Returns the images of the messages in a request. */
+const urls = (body: string | null): string[] =>
+  // deno-lint-ignore no-explicit-any -- the request's JSON
+  JSON.parse(body!).messages.flatMap(({ content }: any) => typeof content === "string" ? [] : content)
+    .flatMap((part: { image_url?: { url: string } }) => part.image_url?.url ?? []);
+
+browserTest("page: images are attached, pasted and dropped, and a reload keeps them", async () => {
+  await withVision(true, async (base) => {
+    await withPage(base, async ({ page, barriers }) => {
+      const bodies: (string | null)[] = [];
+      page.on("request", (request) => request.method() === "POST" && bodies.push(request.postData()));
+      const base64 = (await png(64, 64, 2)).toBase64();
+      await page.getByLabel("Images to attach").setInputFiles([
+        await file("one.png"),
+        await file("two.png", 96),
+      ]);
+      await hand(page, "paste", "#prompt", [["three.png", "image/png", base64]]);
+      await hand(page, "drop", ".log", [["four.png", "image/png", base64]]);
+      await page.getByRole("button", { name: "Remove two.png" }).click();
+      await page.getByRole("button", { name: "Remove four.png" }).waitFor();
+      assertEquals(await names(page, ".composer"), ["one.png", "three.png", "four.png"]);
+      assertEquals(await barriers(), []);
+      await page.getByRole("button", { name: "Settings of this conversation" }).click();
+      await page.getByLabel("Most tokens", { exact: true }).fill("4");
+      await page.keyboard.press("Escape");
+      await ask(page, "What is this?");
+      await settled(page);
+      assertEquals([await names(page, ".composer"), await names(page, ".user")], [
+        [],
+        ["one.png", "three.png", "four.png"],
+      ]);
+      assertEquals(await page.locator(".trouble").allInnerTexts(), []);
+      const one = `data:image/png;base64,${(await file("one.png")).buffer.toString("base64")}`;
+      assertEquals(urls(bodies[0]), [one, ...Array(2).fill(`data:image/png;base64,${base64}`)]);
+      const width = await page.locator(".user img").first().evaluate((image: HTMLImageElement) =>
+        image.naturalWidth
+      );
+      assertEquals(width, 64);
+
+      await page.reload();
+      await page.locator(".user img").first().waitFor();
+      await page.getByRole("button", { name: "Answer again" }).click();
+      await settled(page);
+      assertEquals(urls(bodies[1]), urls(bodies[0]));
+      await page.getByRole("button", { name: "Edit and send again" }).click();
+      await page.locator(".user").getByRole("button", { name: "Remove three.png" }).click();
+      assertEquals(await barriers(), []);
+      await page.getByRole("button", { name: "Send again" }).click();
+      await settled(page);
+      assertEquals(urls(bodies[2]), [urls(bodies[0])[0], urls(bodies[0])[2]]);
+    });
+  });
+});
+
+browserTest("page: says why an image cannot be attached, and drops other files as batches", async () => {
+  await withVision(true, async (base) => {
+    await withPage(base, async ({ page }) => {
+      const problem = page.locator(".attachments [role=alert]");
+      const text = (text: string) => new TextEncoder().encode(text).toBase64();
+      const refused = async (name: string, base64: string, expected: RegExp) => {
+        await hand(page, "drop", ".log", [[name, "image/png", base64]]);
+        await problem.filter({ hasText: name }).waitFor();
+        assertMatch(await problem.innerText(), expected);
+      };
+      await refused("a.svg", text("<svg/>"), /^a\.svg is not a PNG, JPEG or WebP image\.$/);
+      await refused(
+        "b.png",
+        (await png(64, 64, 1, { rows: 9 })).slice(0, 60).toBase64(),
+        /^b\.png is damaged/,
+      );
+      const large = Buffer.alloc(10 * 2 ** 20 + 1);
+      await page.getByLabel("Images to attach").setInputFiles([
+        { name: "large.png", mimeType: "image/png", buffer: large },
+      ]);
+      await problem.filter({
+        hasText: "large.png has 10,485,761 bytes: an image may have at most 10,485,760.",
+      }).waitFor();
+      await page.getByLabel("Images to attach").setInputFiles(
+        await Promise.all(Array.from({ length: 9 }, (_, i) => file(`${i}.png`))),
+      );
+      await problem.filter({ hasText: "A conversation may have at most 8 images." }).waitFor();
+      assertEquals((await names(page, ".composer")).length, 8);
+      const line = '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{}}';
+      await hand(page, "drop", ".log", [["batch.jsonl", "", text(line)]]);
+      await page.waitForURL(`${base}/#batches`);
+    });
+  });
+});
+
+browserTest("page: a model without a vision tower refuses an image, with advice", async () => {
+  await withVision(false, async (base) => {
+    await withPage(base, async ({ page }) => {
+      await page.getByLabel("Images to attach").setInputFiles([await file("one.png")]);
+      await page.getByRole("button", { name: "Remove one.png" }).waitFor();
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await page.getByRole("alert").filter({ hasText: "this model reads text only" }).waitFor();
+      assertMatch(await page.locator(".advice").innerText(), /vision tower \(an mmproj file\)/);
+      await page.evaluate(() => indexedDB.deleteDatabase("compy-images"));
+      await page.reload();
+      await page.getByRole("button", { name: "Try again" }).click();
+      await page.getByRole("alert").filter({ hasText: "no longer has the image one.png" }).waitFor();
+      assert((await page.locator(".user img").count()) === 1);
+    });
+  });
+});
