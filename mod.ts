@@ -45,6 +45,7 @@ export type {
 } from "./lib/generate.ts";
 export type {
   AssistantMessage,
+  ImageFile,
   Message,
   SystemMessage,
   ToolCall,

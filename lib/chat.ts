@@ -10,7 +10,15 @@ import {
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { refuse } from "./errors.ts";
 import { type GeneratedPart, type GeneratedText, jsonOf, readEvents, scorer } from "./generate.ts";
-import { canContinue, checkTools, type Message, templateMessages, type ToolCall } from "./messages.ts";
+import { readImages } from "./images.ts";
+import {
+  canContinue,
+  checkTools,
+  imagesOf,
+  type Message,
+  templateMessages,
+  type ToolCall,
+} from "./messages.ts";
 import {
   checkOptions,
   constraintOf,
@@ -33,7 +41,7 @@ export type { Tool, ToolChoice } from "../engine/mod.ts";
  * console.log((await model.chat("What is a hen?", options).answer()).text);
  * ```
  */
-export interface ChatOptions extends GenerateOptions {
+export interface ChatOptions extends Omit<GenerateOptions, "images"> {
   /**
    * Tools that the model may call. The caller runs the calls and sends their results as messages of the role `tool`.
    */
@@ -109,8 +117,10 @@ export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
  */
 export type Chat = AnswerStream<ChatPart, ChatAnswer>;
 
+const { images: _, ...ANSWER_OPTIONS } = GENERATE_OPTIONS; // a message of the user has its images
+
 const CHAT_OPTIONS: OptionTable<ChatOptions> = {
-  ...GENERATE_OPTIONS,
+  ...ANSWER_OPTIONS,
   tools: "list",
   toolChoice: "any",
   parallelToolCalls: "switch",
@@ -127,9 +137,10 @@ export function chat(engine: Engine, said: string | readonly Message[], asked: C
   const options = { ...asked };
   return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
     checkOptions(options, CHAT_OPTIONS);
+    const images = await readImages(engine, imagesOf(messages), signal);
     const plan = planOf(engine, messages, options);
     const { reader, ...request } = plan;
-    const events = readEvents(engine, { ...requestOf(options, signal), ...request }, reader());
+    const events = readEvents(engine, { ...requestOf(options, signal), ...request, ...images }, reader());
     const parts = new Parts(emit, scorer(engine.tokenizer, options));
     let calls = false;
     for await (const piece of events.pieces) {

@@ -16,6 +16,7 @@ import {
 } from "../engine/mod.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { CompyError, refuse } from "./errors.ts";
+import { readImages } from "./images.ts";
 import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";
 
 /**
@@ -189,6 +190,7 @@ export function generate(
     const events = readEvents(engine, {
       ...requestOf(options, signal),
       prompt: promptTokens(engine, prompt),
+      ...await readImages(engine, options.images ?? [], signal),
       constraint: constraintOf(options),
     });
     const score = scorer(engine.tokenizer, options);

@@ -35,7 +35,23 @@ export interface UserMessage {
   readonly role: "user";
   /** Text of the user's message. */
   readonly content: string;
+  /** Images before the text, for a model that reads images. */
+  readonly images?: readonly ImageFile[];
 }
+
+/**
+ * The content of a PNG, JPEG or WebP file: its bytes, or a Blob such as a chosen File.
+ *
+ * ```ts
+ * import { type ImageFile, loadModel } from "compy";
+ *
+ * await using model = await loadModel(); // the demo model reads no images
+ * const describe = async (...images: ImageFile[]) =>
+ *   (await model.chat([{ role: "user", content: "What is this?", images }]).answer()).text;
+ * if (model.info.images) console.log(await describe(await Deno.readFile("hen.png")));
+ * ```
+ */
+export type ImageFile = Uint8Array | Blob;
 
 /**
  * An answer of the model.
@@ -152,6 +168,10 @@ function templateMessage(message: Message, index: number): ChatMessage {
     }
     return { role, content: text, tool_call_id: message.toolCallId };
   }
+  if (role === "user" && message.images?.length) {
+    const images = message.images.map(() => ({ type: "image" }));
+    return { role, content: text === "" ? images : [...images, { type: "text", text: text! }] };
+  }
   if (role !== "assistant") return { role, content: text };
   const { reasoning, toolCalls = [] } = message;
   return {
@@ -164,6 +184,12 @@ function templateMessage(message: Message, index: number): ChatMessage {
 
 function templateCall({ id, name, arguments: values, json = JSON.stringify(values) }: ToolCall) {
   return { id, type: "function", function: { name, arguments: json } };
+}
+
+/** Returns the images of the user's messages, in order. */
+export function imagesOf(messages: string | readonly Message[]): ImageFile[] {
+  if (typeof messages === "string") return [];
+  return messages.flatMap((message) => message.role === "user" ? message.images ?? [] : []);
 }
 
 /** Returns whether the answer can continue the last message. */

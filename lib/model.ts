@@ -118,6 +118,8 @@ export interface ModelInfo {
   readonly contextLength: number;
   /** Number of tokens in the vocabulary. */
   readonly vocabSize: number;
+  /** Whether the model reads images: it has a vision tower. */
+  readonly images: boolean;
   /** Number of values in an embedding; undefined if the model computes none. */
   readonly dimensions: number | undefined;
   /** The backend, its instruction set or GPU, and its number of threads. */
@@ -184,6 +186,7 @@ export class Model implements AsyncDisposable {
       architecture,
       contextLength,
       vocabSize,
+      images: model.images ?? false,
       dimensions: pooled && pooled.kind !== "rank" ? pooled.size : undefined,
       backend: { name: info.name, device: info.isa, threads: info.threads },
       memory,

@@ -7,6 +7,7 @@ import {
   type SamplingParams,
 } from "../engine/mod.ts";
 import { CompyError, refuse } from "./errors.ts";
+import type { ImageFile } from "./messages.ts";
 
 export type { SamplingParams } from "../engine/mod.ts";
 /** @internal For compy's own commands. */
@@ -67,6 +68,11 @@ export interface GenerateOptions extends Partial<SamplingParams> {
   readonly priority?: "interactive" | "batch";
   /** Salt of the prompt cache: only requests with equal values share cached prefixes. */
   readonly cacheSalt?: string;
+  /**
+   * Images that the prompt has a token for, in order, such as `<|vision_start|><|image_pad|><|vision_end|>` of Qwen's
+   * models. In `chat`, messages of the user have their images.
+   */
+  readonly images?: readonly ImageFile[];
   /** The adapters to use with these scales, by their places in the model's `lora`. Default all, with their own scales. */
   readonly lora?: readonly { readonly id: number; readonly scale: number }[];
   /** Cancels the request, which then throws the signal's reason. */
@@ -120,6 +126,7 @@ export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
   logprobs: "number",
   priority: "text",
   cacheSalt: "text",
+  images: "list",
   lora: "list",
   signal: "object",
 };

@@ -40,12 +40,19 @@ async function prepare({ bytes, sizes }: ImageTask): Promise<ImageReply> {
   const digests = await Promise.all(
     [shape, patches.values].map((data) => crypto.subtle.digest("SHA-256", data)),
   );
-  return { patches, digest: digests.map((digest) => new Uint8Array(digest).toHex()).join("") };
+  return { patches, digest: digests.map(hexOf).join("") };
+}
+
+/** Returns bytes as hexadecimal digits. Node 22 has no `toHex`. */
+function hexOf(bytes: ArrayBuffer): string {
+  return Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 async function decode(bytes: Uint8Array): Promise<Rgb> {
-  const module = await Deno.readFile(shipped("engine/vision/images.wasm"));
-  const { instance } = await WebAssembly.instantiate(module);
+  const module = await process.getBuiltinModule("node:fs").promises.readFile(
+    shipped("engine/vision/images.wasm"),
+  );
+  const { instance } = await WebAssembly.instantiate(new Uint8Array(module));
   const { memory, ...decoders } = instance.exports as unknown as Decoders;
   const at = decoders.allocate(bytes.length);
   new Uint8Array(memory.buffer, at).set(bytes);
@@ -67,15 +74,22 @@ async function decode(bytes: Uint8Array): Promise<Rgb> {
   return { width, height, pixels: new Uint8Array(memory.buffer, pixels, 3 * width * height) };
 }
 
-const port = globalThis as unknown as {
-  onmessage: (event: MessageEvent<ImageTask>) => void;
+interface Port {
   postMessage(reply: ImageReply, transfer?: Transferable[]): void;
-};
+}
 
-port.onmessage = async ({ data }) => {
-  const reply = await prepare(data).catch((error): ImageReply => {
+async function answer(task: ImageTask, port: Port): Promise<void> {
+  const reply = await prepare(task).catch((error): ImageReply => {
     if (error instanceof Refusal) return { refusal: error.message };
     throw error;
   });
   port.postMessage(reply, "patches" in reply ? [reply.patches.values.buffer] : []);
-};
+}
+
+if (typeof Deno === "undefined") {
+  const { parentPort } = process.getBuiltinModule("node:worker_threads");
+  parentPort!.on("message", (task: ImageTask) => answer(task, parentPort as unknown as Port));
+} else {
+  const port = globalThis as unknown as Port & { onmessage: (event: MessageEvent<ImageTask>) => void };
+  port.onmessage = ({ data }) => answer(data, port);
+}

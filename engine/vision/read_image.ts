@@ -33,11 +33,6 @@ async function inWorker(
   task: ImageTask,
   signal?: AbortSignal,
 ): Promise<Extract<ImageReply, { patches: unknown }>> {
-  if (typeof Worker === "undefined") throw new EngineError("not_supported", "Images need Deno"); // Node has none
-  const worker = new Worker(shippedModule("engine/vision/image_worker.ts"), {
-    type: "module",
-    name: "image",
-  });
   const { promise, resolve, reject } = Promise.withResolvers<ImageReply>();
   const timer = setTimeout(
     () => resolve({ refusal: `decoding it takes more than ${MOST_MS / 1000} s` }),
@@ -45,12 +40,11 @@ async function inWorker(
   );
   const abort = () => reject(signal!.reason);
   signal?.addEventListener("abort", abort, { once: true });
-  worker.onmessage = ({ data }: MessageEvent<ImageReply>) => resolve(data);
-  worker.onerror = (event) => {
-    event.preventDefault();
-    reject(new EngineError("engine_failed", `The image decoder failed: ${event.message}`));
-  };
-  worker.postMessage(task, [task.bytes.buffer]);
+  const stop = startWorker(
+    task,
+    resolve,
+    (reason) => reject(new EngineError("engine_failed", `The image decoder failed: ${reason}`)),
+  );
   try {
     const reply = await promise;
     if ("refusal" in reply) throw refused(reply.refusal);
@@ -58,8 +52,34 @@ async function inWorker(
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", abort);
-    worker.terminate();
+    stop();
   }
+}
+
+/** Starts a worker for one image. Returns a function that ends the worker. */
+function startWorker(
+  task: ImageTask,
+  take: (reply: ImageReply) => void,
+  fail: (reason: string) => void,
+): () => void {
+  const url = shippedModule("engine/vision/image_worker.ts");
+  const handed = [task.bytes.buffer];
+  if (typeof Worker === "undefined") {
+    const threads = process.getBuiltinModule("node:worker_threads");
+    const worker = new threads.Worker(url, { name: "image" });
+    worker.on("message", take);
+    worker.on("error", (error) => fail(error instanceof Error ? error.message : String(error)));
+    worker.postMessage(task, handed);
+    return () => void worker.terminate();
+  }
+  const worker = new Worker(url, { type: "module", name: "image" });
+  worker.onmessage = ({ data }: MessageEvent<ImageReply>) => take(data);
+  worker.onerror = (event) => {
+    event.preventDefault();
+    fail(event.message);
+  };
+  worker.postMessage(task, handed);
+  return () => worker.terminate();
 }
 
 function refused(reason: string): EngineError {
