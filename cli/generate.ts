@@ -33,6 +33,7 @@ import { type Given, readWords } from "./shared/read_settings.ts";
 import { count, counts, flagOf, HELP_LINE, helpOf, onOff, path, text, texts } from "./shared/settings.ts";
 import { jsonLine } from "./shared/escape.ts";
 import { err, onInterrupt, out } from "./shared/terminal.ts";
+import { readImageFile } from "./shared/image_file.ts";
 import { type GivenTools, readTools } from "./shared/tool_file.ts";
 
 const DEFAULT_COUNT = 32;
@@ -290,13 +291,7 @@ function askOf(
 async function readImages(files: readonly string[], { engine }: LoadedEngine): Promise<PromptImage[]> {
   const images: PromptImage[] = [];
   for (const file of files) {
-    let bytes: Uint8Array<ArrayBuffer>;
-    try {
-      bytes = await Deno.readFile(file);
-    } catch (error) {
-      throw new Error(`Cannot read the image "${file}": ${(error as Error).message}`);
-    }
-    images.push(await engine.readImage(bytes));
+    images.push(await engine.readImage(await readImageFile(file)));
   }
   return images;
 }

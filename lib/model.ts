@@ -54,6 +54,7 @@ export {
   type GenerateRequest,
   isObject,
   KV_WORDS,
+  MOST_IMAGE_BYTES,
   type PromptImage,
   type TokenEvent,
   type TokenLogprob,

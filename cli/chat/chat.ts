@@ -11,6 +11,7 @@ import {
   CTX,
   DRAFTS,
   EFFORT,
+  IMAGES,
   ISA,
   MAX_COUNT,
   MODEL,
@@ -28,6 +29,10 @@ import { err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
 const OPTIONS = {
   file: texts("FILE", {
     help: "a UTF-8 text that comes before TEXT; - is standard input; may be given several times",
+  }),
+  image: texts("FILE", {
+    help:
+      "a PNG, JPEG or WebP image for the first message, for a model with a vision tower; may be given several times",
   }),
   lines: onOff({ help: "standard input is a conversation: each line is a message" }),
   model: MODEL,
@@ -48,6 +53,7 @@ const OPTIONS = {
   ...COMPUTE,
   ...DRAFTS,
   ...ADAPTERS,
+  ...IMAGES,
 };
 
 const TEXT = "TEXT";
@@ -69,6 +75,7 @@ Examples:
   deno task chat
   deno task chat --model qwen3-4b-q4_0.gguf --system 'You answer in one sentence.'
   deno task chat 'Who are you?'
+  deno task chat --model Qwen3-VL-2B-Instruct-Q8_0.gguf --image hen.png 'What is this?'
   git diff | deno task -q chat 'What could break here?' > review.txt
   printf 'Who are you?\\nWhat do you like?\\n' | deno task -q chat --lines
 `;
@@ -92,6 +99,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     });
   }
   const session = new ChatSession(model, options, new TerminalScreen(options.asides, values.raw));
+  for (const file of values.image) await session.attach(file);
   if (talks) return await talk(session, first);
   const lines = new PipedLines(Deno.stdin.readable);
   const unlisten = onInterrupt(() => {

@@ -1,3 +1,4 @@
+import { basename, dirname } from "@std/path";
 import { helpEntry } from "../shared/settings.ts";
 import { SETTING_NAMES } from "./chat_settings.ts";
 
@@ -20,6 +21,11 @@ export const CHAT_COMMANDS: Readonly<Record<string, ChatCommand>> = {
     takes: "TEXT",
     help: "set the system message from here on; without TEXT, remove it",
     example: "/system You answer in one sentence.",
+  },
+  "/image": {
+    takes: "FILE",
+    help: "attach a PNG, JPEG or WebP image to the next message; without FILE, remove what is attached",
+    example: "/image hen.png",
   },
   "/set": {
     takes: "NAME VALUE",
@@ -60,12 +66,39 @@ Ctrl-C stops an answer and keeps its beginning; Ctrl-C twice leaves. Tab complet
 `;
 
 /**
- * Returns completions of a command, or of the setting's name after /set and /unset: the candidates and the word they
- * replace.
+ * Returns completions of a command, of the setting's name after /set and /unset, or of the file after /image: the
+ * candidates and the word they replace.
  */
 export function completions(line: string): [candidates: string[], word: string] {
+  const [, path] = /^\/image\s+(.*)$/.exec(line) ?? [];
+  if (path !== undefined) return [imagesAt(path), path];
   const [, before, word] = /^(\/(?:un)?set\s+)?(\S*)$/.exec(line) ?? [];
   if (word === undefined || (before === undefined && !word.startsWith("/"))) return [[], line];
   const all = before === undefined ? Object.keys(CHAT_COMMANDS) : SETTING_NAMES;
   return [all.filter((name) => name.startsWith(word)).map((name) => `${name} `), word];
+}
+
+const IMAGE_NAME = /\.(?:png|jpe?g|webp)$/i;
+/** Maximum entries of a folder that are looked at. */
+const MOST_ENTRIES = 10_000;
+
+/** Returns the images and folders whose path begins with a text. Names with control characters are left out. */
+function imagesAt(path: string): string[] {
+  const folder = path === "" || path.endsWith("/") ? path : dirname(path);
+  const start = path.endsWith("/") ? "" : basename(path);
+  const found: string[] = [];
+  try {
+    let entries = 0;
+    for (const { name, isDirectory } of Deno.readDirSync(folder || ".")) {
+      if (++entries > MOST_ENTRIES) break;
+      const hidden = name.startsWith(".") && !start.startsWith(".");
+      if (!name.startsWith(start) || hidden || /\p{C}/u.test(name)) continue;
+      const whole = path.slice(0, path.length - start.length) + name;
+      if (isDirectory) found.push(`${whole}/`);
+      else if (IMAGE_NAME.test(name)) found.push(whole);
+    }
+  } catch {
+    // There is no such folder, or it cannot be read: nothing to suggest.
+  }
+  return found.sort();
 }

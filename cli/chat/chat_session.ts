@@ -1,13 +1,14 @@
 import type { ChatAnswer, ChatOptions } from "../../lib/chat.ts";
-import { CompyError } from "../../lib/errors.ts";
-import type { Message } from "../../lib/messages.ts";
-import type { Model } from "../../lib/model.ts";
+import { CompyError, toCompyError } from "../../lib/errors.ts";
+import type { Message, UserMessage } from "../../lib/messages.ts";
+import { loadedOf, type Model } from "../../lib/model.ts";
 import type { Input, InputLines } from "./chat_input.ts";
 import { CHAT_COMMANDS, CONVERSATION_HELP, FENCE } from "./chat_commands.ts";
 import { ChatSettings } from "./chat_settings.ts";
 import { loadChat, saveChat } from "./saved_chat.ts";
 import { escaped } from "../shared/escape.ts";
 import { UsageError } from "../shared/flags.ts";
+import { readImageFile } from "../shared/image_file.ts";
 import { inFlags } from "../shared/words.ts";
 
 /** The display of a conversation. */
@@ -36,6 +37,8 @@ const SAME_INTERRUPT_MS = 300;
 /** A conversation with one model, message by message. */
 export class ChatSession {
   readonly #messages: Message[] = [];
+  /** The images of the next message. */
+  #attached: Uint8Array<ArrayBuffer>[] = [];
   readonly #settings: ChatSettings;
   #system: string | undefined;
   #used = 0;
@@ -74,9 +77,24 @@ export class ChatSession {
     return false;
   }
 
+  /**
+   * Attaches an image to the next message. Throws UsageError for a file that cannot be read, CompyError for an image that
+   * the model cannot read.
+   */
+  async attach(path: string): Promise<void> {
+    const bytes = await readImageFile(path).catch((error: Error) => {
+      throw new UsageError(error.message);
+    });
+    // An image that cannot be read is refused now, not with the next message.
+    await loadedOf(this.model).engine.readImage(bytes.slice()).catch((error) => {
+      throw toCompyError(error);
+    });
+    this.#attached.push(bytes);
+  }
+
   /** Answers one message, even if it begins like a command. Returns whether the answer is complete. */
   async ask(message: string): Promise<boolean> {
-    return await this.#try(() => this.#say(message)) && !this.#leaving;
+    return await this.#try(() => this.#say(this.#next(message))) && !this.#leaving;
   }
 
   /**
@@ -99,7 +117,12 @@ export class ChatSession {
 
   async #take(text: string): Promise<void> {
     if (text.startsWith("/") && !text.includes("\n")) await this.#command(text.trim());
-    else await this.#say(text.replace(/^ (?=\/)/, ""));
+    else await this.#say(this.#next(text.replace(/^ (?=\/)/, "")));
+  }
+
+  /** Returns the user's next message, with the attached images. */
+  #next(content: string): UserMessage {
+    return { role: "user", content, ...(this.#attached.length > 0 && { images: this.#attached }) };
   }
 
   /** Runs `answer` and shows why it failed, if it did. Returns whether it succeeded. */
@@ -127,7 +150,7 @@ export class ChatSession {
     }
     switch (name) {
       case "/clear":
-        this.#messages.length = this.#used = 0;
+        this.#messages.length = this.#used = this.#attached.length = 0;
         this.#file = undefined;
         return this.screen.aside("A new conversation\n");
       case "/retry":
@@ -139,6 +162,8 @@ export class ChatSession {
       case "/system":
         this.#system = rest === "" ? undefined : rest;
         return this.screen.aside(rest === "" ? "No system message\n" : "The system message is set\n");
+      case "/image":
+        return await this.#image(rest);
       case "/set":
         return this.#set(rest);
       case "/unset":
@@ -157,7 +182,14 @@ export class ChatSession {
   async #retry(): Promise<void> {
     const at = this.#lastAsked();
     if (at < 0) throw new UsageError("There is no message to answer again");
-    await this.#say(this.#messages[at].content!, this.#messages.slice(0, at));
+    await this.#say(this.#messages[at] as UserMessage, this.#messages.slice(0, at));
+  }
+
+  async #image(path: string): Promise<void> {
+    if (path === "") this.#attached = [];
+    else await this.attach(path);
+    const count = this.#attached.length;
+    this.screen.aside(`The next message has ${count === 1 ? "1 image" : `${count || "no"} images`}\n`);
   }
 
   /** Removes the last message and its answer. Returns whether there was one. */
@@ -217,9 +249,9 @@ export class ChatSession {
    * Sends a message after the earlier ones and shows the answer as it arrives. A failure leaves the conversation
    * unchanged.
    */
-  async #say(content: string, before: readonly Message[] = this.#messages): Promise<void> {
+  async #say(message: UserMessage, before: readonly Message[] = this.#messages): Promise<void> {
     const { asides } = this.options;
-    const asked: Message[] = [...before, { role: "user", content }];
+    const asked: Message[] = [...before, message];
     const stream = this.model.chat(this.#all(asked), this.#settings.options);
     this.#answering = stream;
     let thinking = false;
@@ -237,6 +269,7 @@ export class ChatSession {
       // An answer that was stopped before its first text adds no message.
       if (answer.finishReason === "cancelled" && answer.text === "") return;
       this.#messages.splice(0, Infinity, ...asked, { role: "assistant", content: answer.text });
+      if (message.images === this.#attached) this.#attached = [];
       this.#used = answer.usage.promptTokens + answer.usage.completionTokens;
     } finally {
       this.#answering = undefined;

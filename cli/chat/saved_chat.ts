@@ -13,8 +13,9 @@ export interface SavedChat {
 
 const VERSION = 1;
 /** Limits of conversation files, which may come from strangers. */
-const MAX_BYTES = 16 * 2 ** 20;
+const MAX_BYTES = 128 * 2 ** 20;
 const MAX_MESSAGES = 10_000;
+const MAX_IMAGES = 8;
 const ROLES: readonly unknown[] = ["system", "user", "assistant"];
 
 /**
@@ -24,7 +25,8 @@ const ROLES: readonly unknown[] = ["system", "user", "assistant"];
 export async function saveChat(path: string, chat: SavedChat, mayReplace: boolean): Promise<void> {
   const { state } = await Deno.permissions.request({ name: "write", path });
   if (state !== "granted") throw new UsageError(`Cannot save to "${path}": writing to it was not allowed`);
-  const text = `${JSON.stringify({ version: VERSION, ...chat }, undefined, 2)}\n`;
+  const written = (_: string, value: unknown) => value instanceof Uint8Array ? value.toBase64() : value;
+  const text = `${JSON.stringify({ version: VERSION, ...chat }, written, 2)}\n`;
   try {
     await Deno.writeTextFile(path, text, { createNew: !mayReplace, mode: 0o600 });
   } catch (error) {
@@ -83,10 +85,26 @@ export function parseChat(content: unknown): SavedChat {
 }
 
 function parseMessage(message: unknown, i: number): Message {
-  const { role, content } = isObject(message) ? message : {};
+  const { role, content, images } = isObject(message) ? message : {};
   if (!ROLES.includes(role)) {
     throw new UsageError(`"messages"[${i}]."role" must be one of ${ROLES.join(", ")}`);
   }
   if (typeof content !== "string") throw new UsageError(`"messages"[${i}]."content" must be a text`);
-  return { role, content: content.toWellFormed() } as Message;
+  const said = { role, content: content.toWellFormed() } as Message;
+  if (role !== "user" || images === undefined) return said;
+  return { ...said, images: parseImages(images, `"messages"[${i}]."images"`) } as Message;
+}
+
+/** Reads the images of a message: a list of files in base64. */
+function parseImages(images: unknown, at: string): Uint8Array<ArrayBuffer>[] {
+  if (!Array.isArray(images) || images.length > MAX_IMAGES) {
+    throw new UsageError(`${at} must be a list of at most ${MAX_IMAGES} images`);
+  }
+  return images.map((image) => {
+    try {
+      return Uint8Array.fromBase64(image);
+    } catch {
+      throw new UsageError(`${at} must be texts in base64`);
+    }
+  });
 }

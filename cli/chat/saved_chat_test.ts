@@ -23,6 +23,8 @@ Deno.test("saved chat: refuses files that are not conversations", () => {
     [{ messages: [HI, null] }, '"messages"[1]."role" must be one of system, user, assistant'],
     [{ messages: [{ role: "tool", content: "x" }] }, '"messages"[0]."role" must be one of'],
     [{ messages: [{ role: "user", content: [] }] }, '"messages"[0]."content" must be a text'],
+    [{ messages: [{ ...HI, images: "x" }] }, '"messages"[0]."images" must be a list of at most 8 images'],
+    [{ messages: [{ ...HI, images: ["!"] }] }, '"messages"[0]."images" must be texts in base64'],
     [{ messages: [], settings: [] }, '"settings" must be a JSON object'],
   ];
   for (const [content, problem] of cases) assertThrows(() => parseChat(content), UsageError, problem);
@@ -35,7 +37,7 @@ Deno.test("saved chat: refuses files that are long, not JSON or not ordinary fil
     await assertRejects(() => loadChat(`${folder}/bad.json`), UsageError, "is not a saved conversation");
     await Deno.writeTextFile(`${folder}/long.json`, "");
     await Deno.truncate(`${folder}/long.json`, 2 ** 34);
-    await assertRejects(() => loadChat(`${folder}/long.json`), UsageError, "at most 16777216 are read");
+    await assertRejects(() => loadChat(`${folder}/long.json`), UsageError, "at most 134217728 are read");
     await assertRejects(() => loadChat(folder), Error, "it is a folder");
   } finally {
     await Deno.remove(folder, { recursive: true });
