@@ -1,6 +1,12 @@
-import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../lib/inspect.ts";
+import {
+  type FormatReport,
+  inspectModel,
+  type ModelReport,
+  type PlanReport,
+  type TowerReport,
+} from "../lib/inspect.ts";
 import { KV_WORDS } from "../lib/model.ts";
-import { COMPUTE, CTX, MAX_PARALLEL } from "./shared/engine_settings.ts";
+import { COMPUTE, CTX, IMAGES, MAX_PARALLEL } from "./shared/engine_settings.ts";
 import { modelPath } from "./shared/model.ts";
 import { readWords } from "./shared/read_settings.ts";
 import { count, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
@@ -18,13 +24,15 @@ const OPTIONS = {
     help: "number of sequences that the memory is computed for (default: 4)",
   }),
   kvType: COMPUTE.kvType,
+  ...IMAGES,
   json: onOff({
     help:
       'print one JSON object: {"path", "files", "file_bytes", "version", "metadata", "formats": [{"type", ' +
       '"tensors", "elements", "bytes"}, …], "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …], ' +
       '"memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "left_out": [{"part", ' +
       '"tensors", "bytes"}, …], "plan", "webgpu": {"layers": [dispatches, …], "total"}}; if compy cannot run the ' +
-      'model, the last ten are missing and "refusal" says why',
+      'model, these ten are missing and "refusal" says why; "tower": {"path", "projector", "layers", "image_tokens": ' +
+      '[least, most], "memory": {"weights", "scratch"}} or {"refusal"}, if the file is a vision tower or has one beside it',
   }),
 };
 
@@ -45,11 +53,12 @@ const MAX_SHOWN = 200;
 export async function inspectCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;
-  const { values: { model, ctx: contextLength, parallel, kvType } } = given;
+  const { values: { model, ctx: contextLength, parallel, kvType, mmproj } } = given;
   const report = await inspectModel({
     contextLength,
     parallel,
     kvType,
+    mmproj,
     model: modelPath(model),
     words: asFlags,
   });
@@ -57,7 +66,7 @@ export async function inspectCommand(args: readonly string[]): Promise<number> {
   return 0;
 }
 
-function asJson({ path, files, fileBytes, version, metadata, formats, plan }: ModelReport) {
+function asJson({ path, files, fileBytes, version, metadata, formats, plan, tower }: ModelReport) {
   return {
     path,
     files,
@@ -78,7 +87,13 @@ function asJson({ path, files, fileBytes, version, metadata, formats, plan }: Mo
       plan: plan.text,
       webgpu: plan.gpu,
     }),
+    ...(tower && { tower: "refusal" in tower ? tower : towerJson(tower) }),
   };
+}
+
+function towerJson({ path, projector, layers, imageTokens, memory }: TowerReport) {
+  const { weights, activations: scratch } = memory;
+  return { path, projector, layers, image_tokens: imageTokens, memory: { weights, scratch } };
 }
 
 /** Returns a value for JSON, with plain arrays instead of typed arrays. */
@@ -91,7 +106,7 @@ function replaceBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
 }
 
-function asText({ path, files, fileBytes, version, metadata, formats, plan }: ModelReport): string {
+function asText({ path, files, fileBytes, version, metadata, formats, plan, tower }: ModelReport): string {
   return [
     `${path}: GGUF version ${version}, ${sizeInWords(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
     "",
@@ -99,6 +114,7 @@ function asText({ path, files, fileBytes, version, metadata, formats, plan }: Mo
     "",
     ...formats.map(formatLine),
     "",
+    ...(tower ? [...towerLines(tower), ""] : []),
     ...("refusal" in plan ? [`compy cannot run this model: ${plan.refusal}`, ""] : planLines(plan)),
   ].map(escaped).join("\n");
 }
@@ -108,6 +124,17 @@ function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
   return `${type.padEnd(7)} ${String(tensors).padStart(5)} tensors ${
     sizeInWords(bytes).padStart(10)
   }  ${bits} bits a weight`;
+}
+
+function towerLines(tower: NonNullable<ModelReport["tower"]>): string[] {
+  if ("refusal" in tower) return [`vision tower: ${tower.refusal}`];
+  const { path, projector, layers, imageTokens: [least, most], memory: { weights, activations } } = tower;
+  return [
+    `vision tower: ${path}, ${projector}, ${layers} layers, ${least} to ${most} tokens an image`,
+    `memory of the vision tower: ${sizeInWords(weights + activations)}, of it ${
+      sizeInWords(weights)
+    } packed weights, ${sizeInWords(activations)} activations`,
+  ];
 }
 
 function planLines(plan: PlanReport): string[] {

@@ -1,3 +1,4 @@
+import { isTowerName, towerName } from "../engine/models/folder.ts";
 import { PullError } from "./errors.ts";
 import { localName, quote } from "./names.ts";
 import type { RemoteFile } from "./repository.ts";
@@ -16,7 +17,7 @@ export interface Choice {
   readonly name: string;
   /** Quantization in capitals, for example "Q4_K_M"; empty if the name has none. */
   readonly quantisation: string;
-  /** Downloads for the model, in the order of its files and their parts. */
+  /** Downloads for the model, in the order of its files and their parts; then its vision tower, if there is one. */
   readonly pieces: readonly RemotePiece[];
   /** Bytes of all pieces; undefined if the hub does not state them. */
   readonly bytes: number | undefined;
@@ -28,8 +29,8 @@ const SHARD = /-(\d{5})-of-(\d{5})(?=\.gguf$)/;
 /** Name patterns of files that are split into parts for `cat`. */
 const NUMBERED_PART = /\.gguf\.part(\d{1,3})of(\d{1,3})$/;
 const LETTERED_PART = /\.gguf-split-([a-z])$/;
-/** Pattern of files that accompany models: image projectors, and statistics for quantization. */
-const NO_MODEL = /(^|\/)(mmproj|imatrix)[^/]*$|[.-]imatrix\.gguf$/i;
+/** Pattern of statistics for quantization, which accompany models. */
+const NO_MODEL = /(^|\/)imatrix[^/]*$|[.-]imatrix\.gguf$/i;
 const QUANTISATION =
   /(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$/i;
 
@@ -46,6 +47,9 @@ const PREFERRED = [
   "Q8_0",
   "IQ4_NL",
 ];
+
+/** Quantizations of a vision tower, best first: 8 bits are almost exact, and take half the time of 16 bits. */
+const PREFERRED_TOWERS = ["Q8_0", "F16", "FP16", "BF16", "F32", "FP32"];
 
 interface Place {
   /** Path of the whole model, without shard and part numbers. */
@@ -64,18 +68,43 @@ export function findChoices(files: readonly RemoteFile[]): Choice[] {
     const place = placeOf(remote.path);
     return place && !NO_MODEL.test(place.model) ? [{ remote, ...place }] : [];
   });
-  const models = Map.groupBy(placed, ({ model, shards }) => `${model}\n${shards}`);
+  const [towers, ofModels] = [true, false].map((tower) =>
+    placed.filter(({ model }) => isTower(model) === tower)
+  );
+  const models = Map.groupBy(ofModels, ({ model, shards }) => `${model}\n${shards}`);
   return [...models.values()].map((pieces) => {
     pieces.sort((a, b) => a.shard - b.shard || a.part - b.part);
     const stem = pieces[0].model.replace(/^.*\//, "").replace(/\.gguf$/i, "");
+    const tower = towerFor(pieces[0].model, towers);
     return {
       name: stem,
       quantisation: quantisationOf(pieces[0].model),
-      pieces: withOffsets(pieces),
-      bytes: sizeOf(pieces.map(({ remote }) => remote)),
+      pieces: [
+        ...withOffsets(pieces),
+        ...(tower ? [{ ...tower.remote, file: towerName(stem), offset: 0 }] : []),
+      ],
+      bytes: sizeOf([...pieces, ...(tower ? [tower] : [])].map(({ remote }) => remote)),
       missing: missingOf(pieces),
     };
   }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
+}
+
+/** Whether a path of the hub, or a local file, is a vision tower. */
+export function isTower(path: string): boolean {
+  return isTowerName(path.slice(path.lastIndexOf("/") + 1));
+}
+
+/** Returns the tower of a model: the best one in the model's folder, or else in the repository's. */
+function towerFor<Tower extends Place>(model: string, towers: readonly Tower[]): Tower | undefined {
+  const folderOf = (path: string) => path.slice(0, path.lastIndexOf("/") + 1);
+  const whole = towers.filter(({ shards, parts }) => shards === 1 && parts === 1);
+  const beside = whole.filter(({ file }) => folderOf(file) === folderOf(model));
+  const found = beside.length > 0 ? beside : whole.filter(({ file }) => folderOf(file) === "");
+  const rank = ({ file }: Tower) => {
+    const at = PREFERRED_TOWERS.indexOf(quantisationOf(file));
+    return at < 0 ? PREFERRED_TOWERS.length : at;
+  };
+  return found.toSorted((a, b) => rank(a) - rank(b) || (a.file < b.file ? -1 : 1))[0];
 }
 
 /** Returns the quantization in the file's name, or else in the folder's name. */
@@ -139,7 +168,7 @@ function missingOf(pieces: readonly (Place & { readonly remote: RemoteFile })[])
 export function chooseNamed(choices: readonly Choice[], wanted: string, what: string): Choice {
   const lower = wanted.toLowerCase();
   const tests: ((choice: Choice) => boolean)[] = [
-    ({ pieces }) => pieces.some(({ path }) => path === wanted),
+    ({ pieces }) => pieces.some(({ path }) => path === wanted && !isTower(path)),
     ({ pieces, name }) => name === wanted || pieces.some(({ file }) => file === wanted),
     ({ quantisation }) => quantisation.toLowerCase() === lower,
     ({ quantisation }) => quantisation.toLowerCase() === `ud-${lower}`,

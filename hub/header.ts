@@ -3,6 +3,7 @@ import { GgufError } from "../engine/gguf/errors.ts";
 import { parseGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { freeMemory, measureModel } from "../engine/load/load.ts";
+import { isTower } from "./choices.ts";
 import { PullError } from "./errors.ts";
 import { quote } from "./names.ts";
 import type { Transfer } from "./transfer.ts";
@@ -44,7 +45,9 @@ export async function judge(transfer: Transfer, pieces: readonly Piece[]): Promi
       backend: "webgpu",
     });
     const rest = memory.kv + memory.states + memory.activations;
-    return { needs: { weights: memory.weights, rest, contextLength } };
+    const towers = files.filter(([path]) => isTower(path)).map(([, parts]) => fileSize(parts));
+    const weights = towers.reduce((sum, bytes) => sum + bytes, memory.weights);
+    return { needs: { weights, rest, contextLength } };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;
     return { refusal: error.message };

@@ -1,4 +1,5 @@
-import { type Choice, choiceOfUrl, chooseNamed, findChoices, labels, recommend } from "./choices.ts";
+import { towerName } from "../engine/models/folder.ts";
+import { type Choice, choiceOfUrl, chooseNamed, findChoices, isTower, labels, recommend } from "./choices.ts";
 import { PullError } from "./errors.ts";
 import { judge, machineMemory, type Verdict } from "./header.ts";
 import type { HubClient } from "./http.ts";
@@ -52,10 +53,11 @@ export async function find(
 /** Returns a choice with a hash that another source gave. */
 function promise(choice: Choice, sha256: string): Choice {
   const [piece, ...others] = choice.pieces;
-  if (others.length > 0) {
+  const more = others.filter(({ file }) => !isTower(file)).length;
+  if (more > 0) {
     throw new PullError(
       "PULL_SOURCE",
-      `--sha256 is for a single file, but ${quote(choice.name)} has ${choice.pieces.length}`,
+      `--sha256 is for a single file, but ${quote(choice.name)} has ${more + 1}`,
     );
   }
   if (piece.sha256 !== undefined && piece.sha256 !== sha256) {
@@ -66,7 +68,7 @@ function promise(choice: Choice, sha256: string): Choice {
       } is ${piece.sha256}, and ${sha256} was given: it is another file`,
     );
   }
-  return { ...choice, pieces: [{ ...piece, sha256 }] };
+  return { ...choice, pieces: [{ ...piece, sha256 }, ...others] };
 }
 
 /** Returns the choice, renamed if wanted. Throws PullError for an incomplete model or an invalid name. */
@@ -78,16 +80,23 @@ export function checkChoice(choice: Choice, as: string | undefined): Choice {
     );
   }
   const renamed = as === undefined ? choice : rename(choice, checkModelName(as));
-  for (const { file } of renamed.pieces) localName(file);
+  checkNames(renamed);
   return renamed;
 }
 
 function rename(choice: Choice, name: string): Choice {
   const pieces = choice.pieces.map((piece) => ({
     ...piece,
-    file: `${name}${/-\d{5}-of-\d{5}(?=\.gguf$)/.exec(piece.file)?.[0] ?? ""}.gguf`,
+    file: isTower(piece.file)
+      ? towerName(name)
+      : `${name}${/-\d{5}-of-\d{5}(?=\.gguf$)/.exec(piece.file)?.[0] ?? ""}.gguf`,
   }));
   return { ...choice, name, pieces };
+}
+
+/** Throws PullError for names that a folder of models would not offer. A tower's name follows from its model's. */
+function checkNames({ pieces }: Choice): void {
+  for (const { file } of pieces) if (!isTower(file)) localName(file);
 }
 
 /** A model to choose, and whether it would run here. */
@@ -164,7 +173,7 @@ async function peek(
   },
 ): Promise<{ verdict: Verdict | undefined; fresh: boolean }> {
   if (!choice) return { verdict: undefined, fresh: false };
-  for (const { file } of choice.pieces) localName(file);
+  checkNames(choice);
   let unfinished: Unfinished;
   try {
     unfinished = await Unfinished.open(models, choice.name);

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
-import { findChoices } from "./choices.ts";
+import { chooseNamed, findChoices } from "./choices.ts";
 import { PullError } from "./errors.ts";
 import { parseModelList, SHIPPED_LIST } from "./model_list.ts";
 import { isSafePath, localName } from "./names.ts";
@@ -91,7 +91,7 @@ const summary = (paths: string[]) =>
     missing,
   ]);
 
-Deno.test("choices: quantizations are read from file names, and projectors and statistics are skipped", () => {
+Deno.test("choices: quantizations are read from file names, and statistics are skipped", () => {
   const names = [
     "M-Q4_K_M.gguf",
     "M.IQ4_XS.gguf",
@@ -100,7 +100,7 @@ Deno.test("choices: quantizations are read from file names, and projectors and s
     "gpt-mxfp4.gguf",
     "plain.gguf",
   ];
-  const others = ["mmproj-M-f16.gguf", "M.imatrix.gguf", "imatrix.gguf", "README.md"];
+  const others = ["M.imatrix.gguf", "imatrix.gguf", "README.md"];
   assertEquals(summary([...names, ...others]).map(([name, quantisation]) => [name, quantisation]), [
     ["M-Q4_K_M", "Q4_K_M"],
     ["M.IQ4_XS", "IQ4_XS"],
@@ -109,6 +109,31 @@ Deno.test("choices: quantizations are read from file names, and projectors and s
     ["gpt-mxfp4", "MXFP4"],
     ["plain", ""],
   ]);
+});
+
+Deno.test("choices: a model comes with the best vision tower of its folder, under the model's name", () => {
+  const towerOf = (paths: string[]) =>
+    findChoices(paths.map((path) => remote(path))).map(({ pieces, bytes }) => {
+      const { path, file } = pieces.at(-1)!;
+      return [pieces.length, path, file, bytes];
+    });
+  const towers = ["mmproj-F32.gguf", "mmproj-BF16.gguf", "M-mmproj-f16.gguf"];
+  assertEquals(towerOf(["M-Q4_K_M.gguf", ...towers]), [[
+    2,
+    "M-mmproj-f16.gguf",
+    "mmproj-M-Q4_K_M.gguf",
+    200,
+  ]]);
+  assertEquals(towerOf(["M-Q4_K_M.gguf", ...towers, "mmproj-M-Q8_0.gguf"])[0][1], "mmproj-M-Q8_0.gguf");
+  assertEquals(towerOf(["M-Q4_K_M.gguf", "mmproj-b.gguf", "mmproj-a.gguf"])[0][1], "mmproj-a.gguf");
+  const folders = ["a/A-Q8_0-00001-of-00002.gguf", "a/A-Q8_0-00002-of-00002.gguf", "a/mmproj-F16.gguf"];
+  assertEquals(towerOf([...folders, "b/B-Q8_0.gguf", "mmproj-Q8_0.gguf"]), [
+    [2, "mmproj-Q8_0.gguf", "mmproj-B-Q8_0.gguf", 200],
+    [3, "a/mmproj-F16.gguf", "mmproj-A-Q8_0.gguf", 300],
+  ]);
+  assertEquals(towerOf(["b/B-Q8_0.gguf", "a/mmproj-F16.gguf"]), [[1, "b/B-Q8_0.gguf", "B-Q8_0.gguf", 100]]);
+  const choices = findChoices(["M-Q4_0.gguf", "M-Q8_0.gguf", "mmproj-F16.gguf"].map((path) => remote(path)));
+  assertThrows(() => chooseNamed(choices, "mmproj-F16.gguf", "it"), PullError, "has no file or quantisation");
 });
 
 Deno.test("choices: all files of a split model form one choice, and missing files are named", () => {

@@ -10,12 +10,12 @@ import {
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { refuse } from "./errors.ts";
 import { type GeneratedPart, type GeneratedText, jsonOf, readEvents, scorer } from "./generate.ts";
-import { readImages } from "./images.ts";
 import {
   canContinue,
   checkTools,
   imagesOf,
   type Message,
+  readImages,
   templateMessages,
   type ToolCall,
 } from "./messages.ts";

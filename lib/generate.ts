@@ -16,7 +16,7 @@ import {
 } from "../engine/mod.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { CompyError, refuse } from "./errors.ts";
-import { readImages } from "./images.ts";
+import { readImages } from "./messages.ts";
 import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";
 
 /**

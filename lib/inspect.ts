@@ -5,3 +5,4 @@ export {
   type ModelReport,
   type PlanReport,
 } from "../engine/load/inspect.ts";
+export type { TowerReport } from "../engine/load/load_tower.ts";

@@ -1,20 +1,21 @@
 import { type LeftOutPart, leftOutParts } from "../architectures/left_out.ts";
 import type { KvType } from "../backend/backend.ts";
+import { defaultBackend } from "../backend/choose.ts";
 import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { worded, type Words } from "../api/errors.ts";
 import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
 import { describeModel, type ModelDescription } from "./describe.ts";
+import { describeTower, measureTower, type TowerReport } from "./load_tower.ts";
 import { totalOf } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
 import { engineSize, kvTokens } from "./size.ts";
 import { type LayerKind, layerKinds } from "../plan/layers.ts";
-import type { Plan } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
 
 export type InspectOptions = Pick<
   LoadOptions,
-  "model" | "contextLength" | "parallel" | "kvType" | "activations" | "words"
+  "model" | "contextLength" | "parallel" | "kvType" | "activations" | "mmproj" | "words"
 >;
 
 /** The contents of a model file, and the resources that running it needs. */
@@ -30,6 +31,11 @@ export interface ModelReport {
   readonly formats: readonly FormatReport[];
   /** The resources that the model needs, or the reason why compy cannot compute it. */
   readonly plan: PlanReport | { readonly refusal: string };
+  /**
+   * The vision tower in the file, or the file's own tower beside the model; or the reason why compy cannot use the tower.
+   * Undefined without a tower.
+   */
+  readonly tower: TowerReport | { readonly refusal: string } | undefined;
 }
 
 export interface FormatReport {
@@ -74,6 +80,7 @@ const MAX_ELEMENTS = 8;
 export async function inspectModel(options: InspectOptions): Promise<ModelReport> {
   const described = await describeModel(options);
   const { file } = described;
+  const tower = await findTower(described, options);
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
   return {
     path: file.path,
@@ -82,8 +89,34 @@ export async function inspectModel(options: InspectOptions): Promise<ModelReport
     version: file.version,
     metadata,
     formats: countFormats(file),
-    plan: await describePlan(described, options),
+    plan: isTowerFile(file)
+      ? { refusal: "it is a vision tower, which a model reads images with" }
+      : await describePlan(described, options),
+    tower,
   };
+}
+
+function isTowerFile({ metadata }: GgufFile): boolean {
+  return metadata.getString("general.architecture", "") === "clip";
+}
+
+async function findTower(
+  described: ModelDescription,
+  { mmproj, words }: InspectOptions,
+): Promise<ModelReport["tower"]> {
+  const backend = defaultBackend();
+  let refusal = "";
+  try {
+    if (isTowerFile(described.file)) return await describeTower(described.file, { backend });
+    const warn = (message: string) => refusal ||= message;
+    const measured = await measureTower(described, { mmproj, backend, warn });
+    described.images = measured?.images;
+    if (measured) return measured.report;
+  } catch (error) {
+    if (!(error instanceof GgufError)) throw error;
+    refusal = worded(error, words);
+  }
+  return refusal === "" ? undefined : { refusal };
 }
 
 function shorten(value: MetadataValue): MetadataValue | { elements: number } {
@@ -125,7 +158,7 @@ async function describePlan(
       free,
       leftOut: leftOutParts(described.file, plan),
       text: printPlan(plan),
-      gpu: await gpuDispatches(await described.plainPlan(), options.words), // the GPU computes no drafts
+      gpu: await gpuDispatches(described, options.words),
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;
@@ -133,7 +166,9 @@ async function describePlan(
   }
 }
 
-async function gpuDispatches(plan: Plan, words?: Words): Promise<PlanReport["gpu"]> {
+async function gpuDispatches(described: ModelDescription, words?: Words): Promise<PlanReport["gpu"]> {
+  described.images = undefined; // the GPU takes no images and computes no drafts
+  const plan = await described.plainPlan();
   const [{ countDispatches }, { lower }] = await Promise.all([
     import("../backend/webgpu/dispatch_count.ts"),
     import("../backend/webgpu/lowering.ts"),

@@ -5,10 +5,18 @@ import { packedBytes, prepareBackend } from "../backend/choose.ts";
 import { readFloats } from "../gguf/float_tensor.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
-import { isTowerName } from "../models/folder.ts";
+import { isTowerName, modelName, towerName } from "../models/folder.ts";
 import type { ImageRows } from "../plan/builder.ts";
 import { Tower, towerSize } from "../vision/tower.ts";
-import { buildTower, positionTensor, readTower, type TowerShape } from "../vision/tower_plan.ts";
+import {
+  buildTower,
+  mostPatches,
+  positionTensor,
+  projectorOf,
+  readTower,
+  type TowerShape,
+} from "../vision/tower_plan.ts";
+import type { Plan } from "../plan/plan.ts";
 import type { ModelDescription } from "./describe.ts";
 import type { MemoryNeeds } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
@@ -17,8 +25,20 @@ import { memoryOf } from "./size.ts";
 /** The token that stands for an image in the templates of Qwen's models. */
 const IMAGE_TOKEN = "<|image_pad|>";
 
+/** The content of a vision tower's file, and the memory that the tower needs. */
+export interface TowerReport {
+  readonly path: string;
+  /** The kind of the tower, as the file names it. */
+  readonly projector: string;
+  readonly layers: number;
+  /** Minimum and maximum tokens of an image. */
+  readonly imageTokens: readonly [least: number, most: number];
+  readonly memory: MemoryNeeds;
+}
+
 /** A vision tower whose header was read and checked. */
 export interface MeasuredTower {
+  readonly report: TowerReport;
   /** The rows that the tower's images give the decoder. */
   readonly images: ImageRows;
   readonly memory: MemoryNeeds;
@@ -70,13 +90,19 @@ export async function measureTower(
   return undefined;
 }
 
-/** Returns the paths of files beside the model that have a tower's name, in alphabetical order. */
+/**
+ * Returns the path of the model's own tower beside the model, by its name. Without such a file, returns the paths of
+ * files beside the model that have a tower's name, in alphabetical order.
+ */
 function towersBeside(model: string): string[] {
   const folder = dirname(model);
+  const own = towerName(modelName(model));
   try {
     const names = process.getBuiltinModule("node:fs").readdirSync(folder);
-    return names.filter((name) => isTowerName(name) && name !== basename(model)).sort()
-      .map((name) => join(folder, name));
+    const found = names.includes(own)
+      ? [own]
+      : names.filter((name) => isTowerName(name) && name !== basename(model)).sort();
+    return found.map((name) => join(folder, name));
   } catch {
     return [];
   }
@@ -105,6 +131,36 @@ function imageToken({ tokenizer }: ModelDescription): number | undefined {
   return tokens.length === 1 && tokenizer.isControl(tokens[0]) ? tokens[0] : undefined;
 }
 
+/** Describes the file of a vision tower. Throws GgufError for a file that is not a supported tower. */
+export async function describeTower(
+  file: GgufFile,
+  options: Pick<TowerOptions, "isa" | "backend">,
+): Promise<TowerReport> {
+  const shape = readTower(file);
+  return await reportOf(file, shape, buildTower(file, shape), options);
+}
+
+async function reportOf(
+  file: GgufFile,
+  shape: TowerShape,
+  plan: Plan,
+  options: Pick<TowerOptions, "isa" | "backend">,
+): Promise<TowerReport> {
+  const bytes = await packedBytes(plan, options);
+  const table = positionTensor(file, shape);
+  const { patch, merged, layers, leastPixels } = shape;
+  return {
+    path: file.path,
+    projector: projectorOf(file),
+    layers,
+    imageTokens: [Math.ceil(leastPixels / (patch * merged) ** 2), mostPatches(shape) / merged ** 2],
+    memory: {
+      ...memoryOf(plan, towerSize(shape)),
+      weights: bytes.reduce((sum, n) => sum + n, table.byteLength),
+    },
+  };
+}
+
 async function measured(
   file: GgufFile,
   shape: TowerShape,
@@ -112,10 +168,11 @@ async function measured(
   { threads, isa }: TowerOptions,
 ): Promise<MeasuredTower> {
   const [plan, size, table] = [buildTower(file, shape), towerSize(shape), positionTensor(file, shape)];
-  const bytes = await packedBytes(plan, { isa, backend: "cpu" });
+  const report = await reportOf(file, shape, plan, { isa, backend: "cpu" });
   return {
+    report,
     images: { deepstack: shape.deepLayers.length },
-    memory: { ...memoryOf(plan, size), weights: bytes.reduce((sum, n) => sum + n, table.byteLength) },
+    memory: report.memory,
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
       const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });

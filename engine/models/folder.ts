@@ -11,6 +11,11 @@ export function isTowerName(name: string): boolean {
   return name.endsWith(ENDING) && /mmproj/i.test(name);
 }
 
+/** Returns the name of the file with the vision tower of the model of this name. */
+export function towerName(model: string): string {
+  return `mmproj-${model}${ENDING}`;
+}
+
 /** Whether a folder of models offers a file of this name. */
 export function isModelFileName(name: string): boolean {
   return SAFE.test(name) && !isTowerName(name) && name.endsWith(ENDING) && name.length > ENDING.length;

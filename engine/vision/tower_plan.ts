@@ -45,14 +45,20 @@ export interface TowerShape extends ImageSizes {
   readonly deepLayers: readonly number[];
 }
 
+/** Returns the kind of the tower in a file; "" if the file names none. */
+export function projectorOf({ metadata }: Pick<GgufFile, "metadata">): string {
+  return metadata.getString("clip.projector_type", metadata.getString("clip.vision.projector_type", ""));
+}
+
 /** Returns the tower's sizes. Throws GgufError for a file that is not a supported tower. */
 export function readTower({ metadata, tensors }: GgufFile): TowerShape {
   const refuse = (key: string, detail: string): never => {
     throw new GgufError("GGUF_HPARAM", detail, { field: `key ${quote(key)}` });
   };
-  const type = "clip.projector_type";
-  const projector = metadata.getString(type, metadata.getString("clip.vision.projector_type", ""));
-  if (projector !== PROJECTOR) refuse(type, `must be ${quote(PROJECTOR)} (got ${quote(projector)})`);
+  const projector = projectorOf({ metadata });
+  if (projector !== PROJECTOR) {
+    refuse("clip.projector_type", `must be ${quote(PROJECTOR)} (got ${quote(projector)})`);
+  }
   const count = (name: string, most: number, fallback?: number) => {
     const key = `clip.vision.${name}`;
     const value = metadata.getCount(key, fallback);

@@ -1,0 +1,73 @@
+/** Towers of files: pulled beside their models, found by their names, and inspected. */
+import { assertEquals, assertMatch } from "@std/assert";
+import { join } from "@std/path";
+import { pull } from "../../../hub/mod.ts";
+import { listModels, removeModel } from "../../../hub/store.ts";
+import { TestHub } from "../../../hub/testing_hub.ts";
+import { inspectModel } from "../../../lib/inspect.ts";
+import { synthesizeVision, TOWER } from "./files.ts";
+
+const filesOf = (seed: number) => synthesizeVision({ architecture: "qwen3vl", type: "Q8_0", seed });
+
+async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("pull: brings the vision tower beside its model, under the model's name, and removes both", async () => {
+  const { model, tower } = filesOf(1);
+  const repositories = { "me/V-GGUF": { "V-Q8_0.gguf": model, "mmproj-F16.gguf": tower } };
+  await using hub = new TestHub({ repositories });
+  await withFolder(async (folder) => {
+    const run = () =>
+      pull({ source: "hf:me/V-GGUF", as: "mine", models: folder, endpoint: hub.endpoint, freeMemory: 1e9 });
+    const { name, bytes, receipt } = await run();
+    assertEquals([name, bytes], ["mine", model.length + tower.length]);
+    assertEquals(receipt.files.map(({ name }) => name), ["mine.gguf", "mmproj-mine.gguf"]);
+    // Another model's tower of the same sizes comes first in the alphabet.
+    await Deno.writeFile(join(folder, "a-mmproj.gguf"), filesOf(2).tower);
+    const { tower: found } = await inspectModel({ model: join(folder, "mine.gguf") });
+    assertEquals(found && "path" in found && found.path, join(folder, "mmproj-mine.gguf"));
+    assertEquals((await run()).already, true);
+    const { models } = await listModels(folder);
+    assertEquals(models.map(({ name, bytes }) => [name, bytes]), [["mine", model.length + tower.length]]);
+    await removeModel(folder, "mine");
+    const left = Array.from(Deno.readDirSync(folder), ({ name }) => name);
+    assertEquals(left.filter((name) => name.endsWith(".gguf")), ["a-mmproj.gguf"]);
+  });
+});
+
+Deno.test("inspect: describes the tower beside a model, and a tower's own file", async () => {
+  await withFolder(async (folder) => {
+    const [model, tower] = [join(folder, "m.gguf"), join(folder, "mmproj-F16.gguf")];
+    await Deno.writeFile(model, filesOf(1).model);
+    assertEquals((await inspectModel({ model })).tower, undefined);
+    await Deno.writeFile(tower, filesOf(1).tower);
+    const beside = (await inspectModel({ model })).tower;
+    if (!beside || "refusal" in beside) throw new Error("no tower");
+    const { memory, ...facts } = beside;
+    assertEquals(facts, {
+      path: tower,
+      projector: "qwen3vl_merger",
+      layers: TOWER.layers,
+      imageTokens: [64, 1024],
+    });
+    const { size } = await Deno.stat(tower);
+    assertEquals(memory.weights > 0.8 * size && memory.weights < 1.2 * size && memory.activations > 0, true);
+    const alone = await inspectModel({ model: tower });
+    assertEquals(alone.tower, beside);
+    assertMatch("refusal" in alone.plan ? alone.plan.refusal : "", /it is a vision tower/);
+    // A tower of another model.
+    const other = synthesizeVision({ architecture: "qwen35", type: "Q8_0", seed: 1 });
+    await Deno.writeFile(tower, other.tower);
+    const { tower: wrong } = await inspectModel({ model });
+    assertMatch(
+      wrong && "refusal" in wrong ? wrong.refusal : "",
+      /it has rows for 0 deep layers, but the model reads 2/,
+    );
+  });
+});
