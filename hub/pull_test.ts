@@ -317,15 +317,22 @@ Deno.test("pull: reports a lack of memory or disk space before downloading", asy
 
 Deno.test("pull: refuses files that are not models by their first bytes", async () => {
   const page = new TextEncoder().encode("<html>".repeat(500_000));
+  const pointer = new TextEncoder().encode(
+    `version https://git-lfs.github.com/spec/v1\noid sha256:${"0".repeat(64)}\nsize 9\n`,
+  );
   const cut = MODEL.slice(0, 2_000_000);
   const strange = testModel(1, 3_000_000);
   strange.set(new TextEncoder().encode("what?"), strange.findIndex((_, i) => i > 60 && strange[i] === 108)); // "llama"
   await withHub(async ({ hub, folder, run }) => {
     assertStringIncludes(
       await refusal(run({ source: `hf:${REPO}:page.gguf` }), "PULL_MODEL"),
-      "not a GGUF file",
+      "this is an HTML page",
     );
     assert(hub.sent <= 1_100_000);
+    assertStringIncludes(
+      await refusal(run({ source: `hf:${REPO}:pointer.gguf` }), "PULL_MODEL"),
+      "this is a Git LFS pointer",
+    );
     await refusal(run({ source: `hf:${REPO}:cut.gguf`, anyway: true }), "PULL_MODEL");
     assertStringIncludes(
       await refusal(run({ source: `hf:${REPO}:strange.gguf` }), "PULL_MODEL"),
@@ -333,7 +340,11 @@ Deno.test("pull: refuses files that are not models by their first bytes", async 
     );
     await run({ source: `hf:${REPO}:strange.gguf`, anyway: true });
     await assertHas(folder, strange, "strange.gguf");
-  }, { repositories: { [REPO]: { "page.gguf": page, "cut.gguf": cut, "strange.gguf": strange } } });
+  }, {
+    repositories: {
+      [REPO]: { "page.gguf": page, "pointer.gguf": pointer, "cut.gguf": cut, "strange.gguf": strange },
+    },
+  });
 });
 
 Deno.test("pull: does not replace a file that came from another source", async () => {

@@ -25,6 +25,7 @@ export class Checkpoint implements Disposable {
   static async open(folder: string): Promise<Checkpoint> {
     const index = await readIndex(folder);
     const names = index ? new Set(index.values()) : await findShards(folder);
+    if (index) await refuseStaleIndex(folder, names);
     if (names.size > MAX_SHARDS) {
       refuse(folder, undefined, `must have at most ${MAX_SHARDS} files of weights (got ${names.size})`);
     }
@@ -66,7 +67,7 @@ export class Checkpoint implements Disposable {
     for (const [name, shard] of index) {
       const found = this.tensors.get(name)?.file;
       if (found === join(this.folder, shard)) continue;
-      const detail = `must be in ${shard} (found in ${found ?? "no file"})`;
+      const detail = `must be in ${shard} (found in ${found ?? "no file"}): the index is stale`;
       refuse(join(this.folder, INDEX), `tensor ${quote(name)}`, detail);
     }
   }
@@ -102,16 +103,40 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   return index;
 }
 
-/** Returns the names of all shards. A name like model-00001-of-00003.safetensors contains the shard count. */
-async function findShards(folder: string): Promise<Set<string>> {
+/** Throws ConvertError if the index names missing files beside a complete set of other ones. */
+async function refuseStaleIndex(folder: string, indexed: ReadonlySet<string>): Promise<void> {
+  const present = await listShards(folder);
+  const missing = [...indexed].find((name) => !present.has(name));
+  const others = withSiblings([...present].filter((name) => isModel(name) && !indexed.has(name)));
+  if (missing === undefined || others.size === 0 || ![...others].every((name) => present.has(name))) return;
+  const found = [...others].slice(0, 3).map(quote).join(", ") + (others.size > 3 ? ", …" : "");
+  const detail = `the index is stale: it names ${quote(missing)}, which is missing, but the folder has the ` +
+    `complete weights ${found}; remove the index, or download the checkpoint again`;
+  refuse(join(folder, INDEX), undefined, detail);
+}
+
+async function listShards(folder: string): Promise<Set<string>> {
   const names = new Set<string>();
   for await (const { name } of Deno.readDir(folder)) {
-    if (/^model.*\.safetensors$/.test(name)) names.add(name);
+    if (name.endsWith(".safetensors")) names.add(name);
   }
-  if (names.size === 0) {
+  return names;
+}
+
+const isModel = (name: string) => name.startsWith("model");
+
+async function findShards(folder: string): Promise<Set<string>> {
+  const names = [...await listShards(folder)].filter(isModel);
+  if (names.length === 0) {
     throw new ConvertError(`Cannot convert ${folder}: there is no model*.safetensors in it`);
   }
-  for (const name of [...names]) {
+  return withSiblings(names);
+}
+
+/** Returns the names of all shards. A name like model-00001-of-00003.safetensors contains the shard count. */
+function withSiblings(found: Iterable<string>): Set<string> {
+  const names = new Set(found);
+  for (const name of found) {
     const parts = /^(.*-)(\d{5})-of-(\d{5})\.safetensors$/.exec(name);
     const count = Math.min(Number(parts?.[3] ?? 0), MAX_SHARDS + 1);
     for (let i = 1; i <= count; i++) {

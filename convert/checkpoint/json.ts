@@ -1,5 +1,6 @@
 import { type Config, inWords, isObject } from "../../engine/architectures/checkpoint.ts";
 import { quote } from "../../engine/gguf/errors.ts";
+import { notText } from "../../engine/gguf/real_kind.ts";
 import { refuse } from "../errors.ts";
 
 export { inWords, isObject };
@@ -37,6 +38,8 @@ export async function readText(path: string, maxBytes: number): Promise<string |
       if (n === null) refuse(path, undefined, `the file ended at byte ${at}, it had ${size}`);
       at += n;
     }
+    const kind = notText(bytes);
+    if (kind !== undefined) refuse(path, undefined, kind);
     return decodeUtf8(path, bytes);
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return undefined;

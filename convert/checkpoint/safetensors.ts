@@ -1,4 +1,5 @@
 import { quote } from "../../engine/gguf/errors.ts";
+import { KIND_BYTES, notSafetensors } from "../../engine/gguf/real_kind.ts";
 import { refuse } from "../errors.ts";
 import { decodeUtf8, inWords, isObject, parseJson } from "./json.ts";
 
@@ -48,6 +49,8 @@ export function readSafetensors(path: string, file: Deno.FsFile): SafeTensor[] {
   const { size, isFile } = file.statSync();
   if (!isFile) refuse(path, undefined, "not a regular file");
   if (size < 8) refuse(path, "header length", `the file must have at least 8 bytes (got ${size})`);
+  const kind = notSafetensors(readAt(path, file, 0, Math.min(size, KIND_BYTES)));
+  if (kind !== undefined) refuse(path, undefined, kind);
   const length = Number(new DataView(readAt(path, file, 0, 8).buffer).getBigUint64(0, true));
   if (length > MAX_HEADER_BYTES) {
     refuse(path, "header length", `must be at most ${MAX_HEADER_BYTES} bytes (got ${length})`);

@@ -3,6 +3,7 @@ import { Cursor, type ReadableBytes } from "./cursor.ts";
 import { GgufError, quote } from "./errors.ts";
 import { readKeyValues } from "./key_values.ts";
 import { MetadataMap } from "./metadata.ts";
+import { KIND_BYTES, notGguf } from "./real_kind.ts";
 import { isShard, joinShards } from "./shards.ts";
 import { readTensorTable } from "./tensor_table.ts";
 import type { GgufFile } from "./types.ts";
@@ -94,14 +95,10 @@ function readVersion(cursor: Cursor): number {
     const detail = `a GGUF file must begin with "GGUF" (got a file of ${cursor.remaining} bytes)`;
     throw new GgufError("GGUF_MAGIC", detail, { byte: 0, field: "magic" });
   }
-  const magic = String.fromCharCode(...cursor.bytes(4, "magic"));
+  const first = cursor.bytes(4, "magic");
+  const magic = String.fromCharCode(...first);
   if (magic === "FUGG") refuseEndian(0, "magic");
-  if (magic !== "GGUF") {
-    throw new GgufError("GGUF_MAGIC", `must be "GGUF" (got ${quote(magic)}): this is not a GGUF file`, {
-      byte: 0,
-      field: "magic",
-    });
-  }
+  if (magic !== "GGUF") refuseMagic(cursor, first);
   const version = cursor.u32("version");
   // In a byte-swapped file, the version number is in the upper bytes.
   if (version !== 0 && (version & 0xffff) === 0) refuseEndian(4, "version");
@@ -109,6 +106,14 @@ function readVersion(cursor: Cursor): number {
     throw new GgufError("GGUF_VERSION", `must be 2 or 3 (got ${version})`, { byte: 4, field: "version" });
   }
   return version;
+}
+
+/** Throws GgufError for a file of another kind. The cursor is after the magic. */
+function refuseMagic(cursor: Cursor, magic: Uint8Array): never {
+  const next = cursor.bytes(Math.min(KIND_BYTES - magic.length, cursor.remaining), "magic");
+  const kind = notGguf(Uint8Array.of(...magic, ...next)) ?? "this is not a GGUF file";
+  const detail = `must be "GGUF" (got ${quote(String.fromCharCode(...magic))}): ${kind}`;
+  throw new GgufError("GGUF_MAGIC", detail, { byte: 0, field: "magic" });
 }
 
 function refuseEndian(byte: number, field: string): never {

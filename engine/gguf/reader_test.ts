@@ -1,4 +1,5 @@
-import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
+import { memorySource } from "./byte_source.ts";
 import { GgufError } from "./errors.ts";
 import { readHparams } from "./hparams/hparams.ts";
 import { openGguf, parseGguf } from "./reader.ts";
@@ -191,6 +192,30 @@ Deno.test("reader: a missing file throws the system's error, a folder a GgufErro
   const error = await assertRejects(() => openGguf(folder), GgufError);
   assertEquals(error.code, "GGUF_MAGIC");
   await Deno.remove(folder);
+});
+
+Deno.test("reader: names what a file of another kind is", async () => {
+  const safetensors = `\x20\0\0\0\0\0\0\0{"lm_head.weight":{}}          `;
+  const kinds: [text: string, words: string][] = [
+    [`version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n`, "this is a Git LFS pointer"],
+    ["<!doctype HTML>\n<html>", "this is an HTML page"],
+    [`\ufeff\n<html lang="en">`, "this is an HTML page"],
+    ["<!-- saved -->\n<html>", "this is an HTML page"],
+    [`<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>`, "this is an XML text"],
+    [`{"error":"Invalid credentials"}`, "this is a JSON text"],
+    ["PK\x03\x04 archive/data.pkl", "this is a ZIP archive"],
+    [safetensors, "this is a safetensors file"],
+    ["words", "this is not a GGUF file"],
+  ];
+  for (const [text, words] of kinds) {
+    const bytes = new TextEncoder().encode(text);
+    const { code, message } = assertThrows(() => parseGguf(bytes), GgufError);
+    assertEquals(code, "GGUF_MAGIC");
+    assertStringIncludes(message, words);
+    const open = () => Promise.resolve({ ...memorySource(bytes), readSync: undefined });
+    const fetched = await assertRejects(() => openGguf("page", open), GgufError);
+    assertEquals(fetched.message, message);
+  }
 });
 
 Deno.test("reader: messages name code, byte, field, the limit and the value found", () => {
