@@ -36,10 +36,10 @@ Usage: deno task convert DIR --out FILE.gguf [options]
 
   DIR                the folder with config.json, tokenizer.json and the weights (*.safetensors)
 ${helpOf(OPTIONS)}${HELP_LINE}
-Models: llama, qwen3 and qwen3_5 (its text part, without vision and multi-token prediction).
-Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; MLX's
-4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be converted without loss
-is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
+docs/CONVERT.md lists the models and the formats of weights.
+Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; FP8 becomes
+BF16 or F32; MLX's 4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be
+converted without loss is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
 
 Weights are streamed: any checkpoint takes a few hundred MB of memory. The file is written as FILE.partial, read back, compared
 and then renamed. After an error or Ctrl-C nothing remains; the next conversion replaces what a killed one left.

@@ -10,6 +10,7 @@ import { type ConvertedModel, convertModel } from "./models.ts";
 import { PartialFile } from "./write/partial_file.ts";
 import { denseName, readTextModules } from "./encoders/pooling.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
+import { dequantizeCheckpoint } from "./quantized/quantized.ts";
 import { readRanker } from "./encoders/ranker.ts";
 import type { QuantizeTo } from "./quantize/quantize_to.ts";
 import { TensorList } from "./tensor_list.ts";
@@ -72,6 +73,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   const { folder, out, quantize, signal } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
+  dequantizeCheckpoint(checkpoint, config);
   const converted = convertModel(config, checkpoint, quantize, await readRanker(folder, config));
   const modules = await readTextModules(folder, converted);
   using opened = new DisposableStack();

@@ -247,8 +247,8 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
     [`tensor "${MODULE}.weight"`, `"mxfp4" or "affine" (got "mxfp8")`],
   ],
   "another quantiser's checkpoint": [
-    ({ config }) => void (config.quantization_config = { quant_method: "fp8" }),
-    [`key "quantization_config.quant_method"`, `"fp8"`],
+    ({ config }) => void (config.quantization_config = { quant_method: "aqlm" }),
+    [`key "quantization_config.quant_method"`, `"aqlm"`],
   ],
   "a scale that is no number": [
     ({ tensors }) => void (tensors.get(`${MODULE}.scales`)!.bytes[7] = 255),

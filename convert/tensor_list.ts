@@ -1,8 +1,10 @@
 import { quote } from "../engine/gguf/errors.ts";
+import { layoutOf } from "../engine/gguf/tensor_types.ts";
 import type { Checkpoint } from "./checkpoint/checkpoint.ts";
 import { refuse } from "./errors.ts";
 import { toFloats } from "./checkpoint/floats.ts";
-import type { FloatType, WeightFinder } from "./write/matrix_source.ts";
+import type { WeightFinder } from "./write/matrix_source.ts";
+import type { FloatType, MatrixSource } from "./checkpoint/tensors.ts";
 import { inOrder, type Runs } from "./order.ts";
 import {
   joinTensors,
@@ -22,7 +24,6 @@ import {
   type RowEncoder,
   widenRows,
 } from "./quantize/row_encoders.ts";
-import type { MatrixSource } from "./write/matrix_source.ts";
 
 interface MatrixOrder {
   readonly rowOrder?: Runs;
@@ -62,8 +63,9 @@ export class TensorList {
   /** Adds the weight of a linear layer or an embedding. `name` and `module` lack `.weight`. */
   matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
     const { of: sourceRows = rows } = order;
-    const source = this.finder.matrix(module, sourceRows, columns);
-    const encoder = this.#encoder(source, order.columnOrder?.flat() ?? [columns]);
+    const runs = order.columnOrder?.flat() ?? [columns];
+    const [source] = this.#exactBlocks([this.finder.matrix(module, sourceRows, columns)], runs);
+    const encoder = this.#encoder(source, runs);
     this.tensors.push(
       matrixTensor(this.checkpoint, {
         name: `${name}.weight`,
@@ -105,7 +107,11 @@ export class TensorList {
 
   /** Adds one linear layer per expert as a tensor of three dimensions. With `kept`, weights are never quantized. */
   experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
-    const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
+    const sources = this.#exactBlocks(
+      modules.map((module) => this.finder.matrix(module, rows, columns)),
+      [columns],
+      kept,
+    );
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
     if (other) {
       const detail = `must have the same format as the other experts, ${sources[0].kind} (got ${other.kind})`;
@@ -291,6 +297,19 @@ export class TensorList {
   /** Adds computed values that the checkpoint does not contain. */
   made(name: string, values: Float32Array): void {
     this.tensors.push(vectorTensor(name, values, "config.json"));
+  }
+
+  /**
+   * Returns the matrices as blocks of a GGUF type, if blocks of the wanted type hold the values of all. The runs of
+   * columns must be whole blocks.
+   */
+  #exactBlocks(sources: MatrixSource[], runs: readonly number[], kept = false): MatrixSource[] {
+    const blocks = sources.flatMap(({ weight }) => weight.blocks ?? []);
+    const kind = blocks[0]?.kind;
+    const wanted = kept || this.quantize === undefined || this.quantize.toUpperCase() === kind;
+    const fits = blocks.length === sources.length && blocks.every((one) => one.kind === kind) &&
+      runs.every((run) => run % layoutOf(kind).elements === 0);
+    return wanted && fits ? blocks : sources;
   }
 
   /**

@@ -5,6 +5,7 @@
  */
 
 import { join } from "@std/path";
+import type { Dtype } from "../convert/checkpoint/tensors.ts";
 import { CODE_OF_BYTE } from "../engine/tokenizer/byte_codes.ts";
 import { Random, seedOf } from "./random.ts";
 
@@ -24,7 +25,7 @@ export interface CheckpointOptions {
 }
 
 export interface StoredTensor {
-  readonly dtype: "F32" | "F16" | "BF16" | "U32" | "U8";
+  readonly dtype: Dtype;
   readonly shape: readonly number[];
   readonly bytes: Uint8Array;
 }

@@ -2,7 +2,8 @@ import { join } from "@std/path";
 import { quote } from "../../engine/gguf/errors.ts";
 import { ConvertError, refuse } from "../errors.ts";
 import { inWords, isObject, readJson } from "./json.ts";
-import { readFully, readSafetensors, type SafeTensor } from "./safetensors.ts";
+import { readFully, readSafetensors } from "./safetensors.ts";
+import { type SafeTensor } from "./tensors.ts";
 
 const INDEX = "model.safetensors.index.json";
 const MAX_INDEX_BYTES = 16 * 1024 * 1024;
@@ -42,6 +43,7 @@ export class Checkpoint implements Disposable {
 
   /** Fills `into` with the tensor's bytes from `offset` on. The range must lie within the tensor. */
   read(tensor: SafeTensor, offset: number, into: Uint8Array): void {
+    if (tensor.compute) return tensor.compute(offset, into);
     readFully(tensor.file, this.#files.get(tensor.file)!, tensor.offset + offset, into);
   }
 

@@ -1,4 +1,4 @@
-import type { FloatType } from "../write/matrix_source.ts";
+import type { FloatType } from "../checkpoint/tensors.ts";
 
 /** Returns little-endian floats as f32, exact for all three types. The bytes need no alignment. */
 export function toFloats(type: FloatType, bytes: Uint8Array): Float32Array<ArrayBuffer> {

@@ -1,39 +1,8 @@
 import { quote } from "../../engine/gguf/errors.ts";
 import { KIND_BYTES, notSafetensors } from "../../engine/gguf/real_kind.ts";
 import { refuse } from "../errors.ts";
+import { type Dtype, DTYPES, type SafeTensor } from "./tensors.ts";
 import { decodeUtf8, inWords, isObject, parseJson } from "./json.ts";
-
-/** Bytes per element of each data type. */
-const DTYPES = {
-  BOOL: 1,
-  U8: 1,
-  I8: 1,
-  F8_E5M2: 1,
-  F8_E4M3: 1,
-  F8_E8M0: 1,
-  U16: 2,
-  I16: 2,
-  F16: 2,
-  BF16: 2,
-  U32: 4,
-  I32: 4,
-  F32: 4,
-  U64: 8,
-  I64: 8,
-  F64: 8,
-} as const;
-export type Dtype = keyof typeof DTYPES;
-
-/** A tensor of a safetensors file. Its byte range is checked to lie within the file. */
-export interface SafeTensor {
-  readonly name: string;
-  readonly dtype: Dtype;
-  readonly shape: readonly number[]; // the contiguous dimension last
-  readonly file: string;
-  /** Offset of the tensor from the start of the file. */
-  readonly offset: number;
-  readonly byteLength: number;
-}
 
 /** Maximum bytes of a header. The largest published ones have about 5 MB; other libraries allow 100 MB. */
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;

@@ -2,7 +2,8 @@ import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/a
 import { Random } from "../../testing/random.ts";
 import { safetensors, storeFloats, withHeader } from "../../testing/checkpoints.ts";
 import { ConvertError } from "../errors.ts";
-import { readSafetensors, type SafeTensor } from "./safetensors.ts";
+import { readSafetensors } from "./safetensors.ts";
+import { type SafeTensor } from "./tensors.ts";
 
 function read(bytes: Uint8Array): SafeTensor[] {
   const path = Deno.makeTempFileSync({ suffix: ".safetensors" });

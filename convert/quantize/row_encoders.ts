@@ -1,10 +1,10 @@
 import { quote } from "../../engine/gguf/errors.ts";
+import { layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { refuse } from "../errors.ts";
 import { toFloats } from "../checkpoint/floats.ts";
-import type { FloatType, MatrixSource } from "../write/matrix_source.ts";
+import { type FloatType, isFloat, type MatrixSource, type SafeTensor } from "../checkpoint/tensors.ts";
 import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
-import type { SafeTensor } from "../checkpoint/safetensors.ts";
 
 /** The same rows of each tensor of a matrix: weight, then scales and biases if any. */
 export type RowParts = readonly Uint8Array[];
@@ -52,8 +52,10 @@ export function keepRows(source: MatrixSource): RowEncoder {
       }
       return { type: "Q4_1", block: BLOCK, encode: (rows) => interleaveAffine(source, rows) };
     }
-    default:
-      return { type: source.kind, block: 1, encode: ([weight]) => weight };
+    default: {
+      const { kind } = source;
+      return { type: kind, block: layoutOf(kind).elements, encode: ([weight]) => weight };
+    }
   }
 }
 
@@ -72,7 +74,7 @@ export function widenRows(kind: FloatType): RowEncoder {
  */
 export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
   const { kind, weight: { file, name } } = source;
-  if (kind === "MXFP4" || kind === "affine") {
+  if (!isFloat(kind)) {
     const detail = `it is multiplied by ${factor}, which its blocks cannot hold; `;
     refuse(file, `tensor ${quote(name)}`, [detail, { quantize: "q8_0" }, " takes it"]);
   }
@@ -186,7 +188,8 @@ function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
     case "affine":
       return restoreAffine(source, rows);
     default:
-      return toFloats(source.kind, rows[0]);
+      // Blocks that are quantized again are read as floats.
+      return toFloats(source.kind as FloatType, rows[0]);
   }
 }
 

@@ -2,37 +2,17 @@ import { quote } from "../../engine/gguf/errors.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { refuse } from "../errors.ts";
 import type { Fields } from "../checkpoint/json.ts";
-import type { SafeTensor } from "../checkpoint/safetensors.ts";
-
-export type FloatType = "F32" | "F16" | "BF16";
-
-/** A matrix in a checkpoint. Each of its tensors has the same rows. */
-export type MatrixSource =
-  | { readonly kind: FloatType; readonly weight: SafeTensor } // [rows, columns]
-  | {
-    /** MXFP4: E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
-    readonly kind: "MXFP4";
-    readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
-    readonly scales: SafeTensor; // U8 [rows, columns / 32]
-  }
-  | {
-    /** MLX's affine format: unsigned codes, packed from the low bits of each word. A value is scale x code + bias. */
-    readonly kind: "affine";
-    readonly bits: number;
-    /** Number of columns that share a scale and a bias. */
-    readonly group: number;
-    readonly weight: SafeTensor; // U32 [rows, columns x bits / 32]
-    readonly scales: SafeTensor; // float [rows, columns / group]
-    readonly biases: SafeTensor; // float [rows, columns / group]
-  };
+import {
+  FLOATS,
+  type FloatType,
+  isFloat,
+  type MatrixSource,
+  type SafeTensor,
+} from "../checkpoint/tensors.ts";
 
 /** MLX's quantization modes that can be converted. Source: the documentation of mlx.core.quantize. */
 type Mode = "mxfp4" | "affine";
 
-/** gpt-oss's quantization method: experts in MXFP4, the rest in BF16. */
-const GPT_OSS_METHOD = "mxfp4";
-
-const FLOATS: readonly string[] = ["F32", "F16", "BF16"];
 const AFFINE_BITS: readonly number[] = [4, 8];
 const AFFINE_GROUPS: readonly number[] = [32, 64, 128];
 
@@ -42,14 +22,7 @@ export class WeightFinder {
   readonly used = new Set<string>();
 
   /** `config`: the whole config.json, in which MLX describes the quantization of each module. */
-  constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {
-    for (const key of ["quantization", "quantization_config"]) {
-      const method = config.fields(key)?.get("quant_method");
-      if (method === undefined || method === GPT_OSS_METHOD) continue;
-      const allowed = "absent: of quantised checkpoints only MLX's are converted, so use the unquantised one";
-      config.fields(key)!.refuse("quant_method", quote(String(method)), allowed);
-    }
-  }
+  constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {}
 
   get folder(): string {
     return this.checkpoint.folder;
@@ -61,7 +34,7 @@ export class WeightFinder {
    */
   floats(name: string, shape: readonly number[]): SafeTensor {
     const tensor = this.#tensor(name);
-    if (!FLOATS.includes(tensor.dtype)) wrongType(tensor, FLOATS.join(", "));
+    if (!isFloat(tensor.dtype)) wrongType(tensor, FLOATS.join(", "));
     if (!sameShape(tensor.shape.filter((n) => n !== 1), shape.filter((n) => n !== 1))) {
       wrongShape(tensor, shape);
     }

@@ -3,7 +3,7 @@ import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { refuse } from "../errors.ts";
-import { type MatrixSource } from "./matrix_source.ts";
+import { type MatrixSource } from "../checkpoint/tensors.ts";
 import type { Runs } from "../order.ts";
 import { partsOf, type QuantizationError, type RowEncoder } from "../quantize/row_encoders.ts";
 
@@ -20,6 +20,11 @@ export interface OutputTensor {
   chunks(): Iterable<Uint8Array>;
   /** Returns the quantization error, after all chunks; undefined if the format is lossless. */
   error?(): QuantizationError | undefined;
+}
+
+/** Returns the format of a matrix in the checkpoint, for the report. */
+function formatOf(source: MatrixSource): string {
+  return source.weight.format ?? (source.kind === "affine" ? `affine ${source.bits} bits` : source.kind);
 }
 
 /** Number of bytes of a matrix to read at a time. */
@@ -87,7 +92,7 @@ export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): Ou
     type,
     shape: [columns, rows],
     byteLength: rows * rowBytes,
-    source: source.kind === "affine" ? `affine ${source.bits} bits` : source.kind,
+    source: formatOf(source),
     *chunks() {
       for (const parts of readRows(checkpoint, source, sourceRows, rowOrder ?? [[0, rows]])) {
         const encoded = encoder.encode(parts);
@@ -124,7 +129,7 @@ export function turnedTensor(
     type,
     shape: [columns, rows, count],
     byteLength: count * rows * byteLengthOf(type, columns),
-    source: source.kind,
+    source: formatOf(source),
     *chunks() {
       for (let i = 0; i < count; i++) {
         const bytes = new Uint8Array(size * columns / each);

@@ -1,0 +1,170 @@
+import type { Checkpoint } from "../checkpoint/checkpoint.ts";
+import type { ExactBlocks, FloatType, SafeTensor } from "../checkpoint/tensors.ts";
+import { putHalf } from "../quantize/quantizers.ts";
+import { computedBlocks, computedFloats } from "./computed.ts";
+import {
+  checkScales,
+  checkScaleType,
+  CODES,
+  fitHalf,
+  readNumbers,
+  refuseTensor,
+  wrongShape,
+} from "./numbers.ts";
+
+/** Rows and columns that share a scale. */
+export type Block = readonly [rows: number, columns: number];
+
+/** A matrix of 8-bit codes (FP8 or int8) with scales; a value is code x scale. */
+export interface Scaled {
+  readonly weight: SafeTensor; // [rows, columns] or [matrices, rows, columns]
+  readonly scales: SafeTensor;
+}
+
+/** Where the scale of an element is: scales form a grid per matrix. */
+interface Grid {
+  /** Rows of a matrix; scales of the next matrix follow. */
+  readonly rows: number;
+  readonly gridRows: number;
+  readonly gridColumns: number;
+  readonly block: Block;
+}
+
+/** Number of scales to check at a time. */
+const CHUNK = 1 << 18;
+const Q8_0 = { columns: 32, bytes: 34 };
+
+/**
+ * Returns the grid of a matrix's scales. One scale may cover the tensor, a matrix of several, a row, or one of the
+ * `blocks`. Throws ConvertError for other shapes.
+ */
+function gridOf({ weight, scales }: Scaled, blocks: readonly Block[]): Grid {
+  const { shape } = weight;
+  if (shape.length !== 2 && shape.length !== 3) wrongShape(weight, "of two or three dimensions");
+  const [rows, columns] = shape.slice(-2);
+  const lead = shape.slice(0, -2);
+  const count = lead[0] ?? 1;
+  const found = scales.shape.filter((size) => size !== 1).join(" x ");
+  const grids = [
+    { rows: rows * count, block: [rows * count, columns] },
+    { rows, block: [rows, columns] },
+    ...blocks.map((block) => ({ rows, block })),
+    { rows, block: [1, columns] },
+  ].map(({ rows, block: [height, width] }): Grid => {
+    const block: Block = [Math.min(height, rows), Math.min(width, columns)];
+    return { rows, gridRows: Math.ceil(rows / block[0]), gridColumns: Math.ceil(columns / block[1]), block };
+  });
+  const sizes = grids.map(({ rows: each, gridRows, gridColumns }) =>
+    [rows * count / each, gridRows, gridColumns].filter((size) => size !== 1).join(" x ")
+  );
+  const grid = grids[sizes.indexOf(found)];
+  const allowed = [...new Set(sizes)].map((size) => size || "1").join(", or ");
+  return grid ?? wrongShape(scales, `${allowed}, for the weight's shape ${shape.join(" x ")}`);
+}
+
+/** Calls `check` with all scales, some at a time. Throws ConvertError for a scale that is not a finite factor. */
+function everyScale(
+  checkpoint: Checkpoint,
+  scales: SafeTensor,
+  check: (some: Float32Array) => boolean,
+): boolean {
+  const count = scales.shape.reduce((product, size) => product * size, 1);
+  let all = true;
+  for (let at = 0; at < count; at += CHUNK) {
+    const some = readNumbers(checkpoint, scales, at, Math.min(CHUNK, count - at));
+    checkScales(scales, some);
+    all &&= check(some);
+  }
+  return all;
+}
+
+/** Whether BF16 holds the products of all scales with floats that have four significant bits. */
+function fitBf16(scales: Float32Array): boolean {
+  const words = new Uint32Array(scales.buffer, scales.byteOffset, scales.length);
+  // The range leaves space for the codes' own exponents.
+  return words.every((word, i) => (word & 0xfffff) === 0 && (scales[i] === 0 || inRange(scales[i])));
+}
+const inRange = (scale: number) => scale > 2 ** -100 && scale < 2 ** 100;
+
+/**
+ * Returns float tensors with the values of FP8 and int8 matrices. They are BF16 if BF16 holds all values of all
+ * matrices, else F32, which rounds only products with scales of more than 20 significant bits. Experts of a layer
+ * become one tensor, so all matrices get one type.
+ */
+export function scaledFloats(
+  checkpoint: Checkpoint,
+  all: readonly Scaled[],
+  blocks: readonly Block[],
+): SafeTensor[] {
+  for (const { scales } of all) checkScaleType(scales);
+  const narrow = all.map(({ weight, scales }) =>
+    everyScale(checkpoint, scales, weight.dtype === "I8" ? () => false : fitBf16)
+  );
+  const floats = all.filter(({ weight }) => weight.dtype !== "I8");
+  const dtype = floats.length > 0 && all.every(({ weight }, i) => weight.dtype === "I8" || narrow[i])
+    ? "BF16"
+    : "F32";
+  return all.map((one) =>
+    dequantized(checkpoint, one, gridOf(one, blocks), one.weight.dtype === "I8" ? "F32" : dtype)
+  );
+}
+
+function dequantized(checkpoint: Checkpoint, scaled: Scaled, grid: Grid, dtype: FloatType): SafeTensor {
+  const { weight, scales } = scaled;
+  const columns = weight.shape.at(-1)!;
+  const values = CODES[weight.dtype]!;
+  const format = weight.dtype === "I8" ? "int8" : weight.dtype.replace("F8", "FP8");
+  const { name, file, shape } = weight;
+  const about = { name, file, shape, format };
+  const floats = computedFloats(checkpoint, about, dtype, (start, out) => {
+    const rows = out.length / columns;
+    const codes = new Uint8Array(out.length);
+    checkpoint.read(weight, start * columns, codes);
+    const { of, scale } = scalesOf(checkpoint, scales, grid, start, rows);
+    const width = grid.block[1];
+    for (let row = 0, at = 0; row < rows; row++) {
+      let index = of(row);
+      for (let column = 0; column < columns; column += width) {
+        const factor = scale[index++];
+        for (const end = at + Math.min(width, columns - column); at < end; at++) {
+          out[at] = values[codes[at]] * factor;
+        }
+      }
+    }
+    if (!out.every(Number.isFinite)) refuseTensor(weight, "it has values that are not finite");
+  });
+  return { ...floats, blocks: asQ8(checkpoint, scaled, grid) };
+}
+
+/** Returns the scales of some rows, and where a row's scales begin. */
+function scalesOf(checkpoint: Checkpoint, scales: SafeTensor, grid: Grid, start: number, rows: number) {
+  const { gridRows, gridColumns, block: [height] } = grid;
+  const line = (row: number) => Math.floor(row / grid.rows) * gridRows + Math.floor(row % grid.rows / height);
+  const first = line(start);
+  const count = line(start + rows - 1) - first + 1;
+  const scale = readNumbers(checkpoint, scales, first * gridColumns, count * gridColumns);
+  return { scale, of: (row: number) => (line(start + row) - first) * gridColumns };
+}
+
+/** Returns int8 codes as Q8_0 blocks, if f16 holds the scales and no block has two. */
+function asQ8(checkpoint: Checkpoint, { weight, scales }: Scaled, grid: Grid): ExactBlocks | undefined {
+  const [rows, columns] = weight.shape;
+  const width = grid.block[1];
+  const divides = columns % Q8_0.columns === 0 && (width === columns || width % Q8_0.columns === 0);
+  if (weight.dtype !== "I8" || weight.shape.length !== 2 || !divides) return undefined;
+  if (!everyScale(checkpoint, scales, fitHalf)) return undefined;
+  const about = { name: weight.name, file: weight.file, shape: [rows, columns], format: "int8" };
+  const blocks = computedBlocks(checkpoint, about, "Q8_0", (start, out) => {
+    const count = out.length / Q8_0.bytes;
+    const codes = new Uint8Array(count * Q8_0.columns);
+    checkpoint.read(weight, start * columns, codes);
+    const { of, scale } = scalesOf(checkpoint, scales, grid, start, codes.length / columns);
+    for (let block = 0; block < count; block++) {
+      const at = block * Q8_0.columns;
+      const index = of(Math.floor(at / columns)) + Math.floor(at % columns / width);
+      putHalf(scale[index], out, block * Q8_0.bytes);
+      out.set(codes.subarray(at, at + Q8_0.columns), block * Q8_0.bytes + 2);
+    }
+  });
+  return { kind: "Q8_0", weight: blocks };
+}
