@@ -231,20 +231,9 @@ const rope = (checkpoint: TinyCheckpoint) => text(checkpoint).rope_parameters as
 
 /** Checkpoints that cannot be converted, with the words that the error contains. */
 const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<ConvertOptions>]> = {
-  "NVFP4 by its mode": [
-    ({ config }) => void (config.quantization = { group_size: 16, bits: 4, mode: "nvfp4" }),
-    ["NVFP4", "E4M3"],
-  ],
-  "NVFP4 by its scales": [
-    ({ tensors }) => {
-      const shape = [TINY.feedForward, hidden / 16];
-      tensors.set(`${MODULE}.scales`, { dtype: "U8", shape, bytes: new Uint8Array(shape[0] * shape[1]) });
-    },
-    [`tensor "${MODULE}.weight"`, "NVFP4"],
-  ],
   "a mode of one module": [
     ({ config }) => void ((config.quantization as Record<string, unknown>)[MODULE] = { mode: "mxfp8" }),
-    [`tensor "${MODULE}.weight"`, `"mxfp4" or "affine" (got "mxfp8")`],
+    [`tensor "${MODULE}.weight"`, `"mxfp4", "nvfp4" or "affine" (got "mxfp8")`],
   ],
   "another quantiser's checkpoint": [
     ({ config }) => void (config.quantization_config = { quant_method: "aqlm" }),

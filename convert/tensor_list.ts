@@ -77,6 +77,7 @@ export class TensorList {
         ...order,
       }),
     );
+    this.#factors(name, [source]);
   }
 
   /** Adds a matrix made of consecutive parts: each part's rows are multiplied by its factor. */
@@ -123,6 +124,7 @@ export class TensorList {
       return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
     });
     this.tensors.push(stackTensors(parts));
+    this.#factors(name, sources);
   }
 
   /**
@@ -297,6 +299,13 @@ export class TensorList {
   /** Adds computed values that the checkpoint does not contain. */
   made(name: string, values: Float32Array): void {
     this.tensors.push(vectorTensor(name, values, "config.json"));
+  }
+
+  /** Adds the factors on the values of NVFP4 blocks, one per matrix, unless all are 1. */
+  #factors(name: string, sources: readonly MatrixSource[]): void {
+    const factors = sources.map((source) => source.kind === "NVFP4" ? source.factor ?? 1 : 1);
+    if (factors.every((factor) => factor === 1)) return;
+    this.tensors.push(vectorTensor(`${name}.scale`, Float32Array.from(factors), "F32"));
   }
 
   /**

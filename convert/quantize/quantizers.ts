@@ -24,6 +24,18 @@ export const BLOCK = 32;
 /** Positive values of E2M1 by code. Codes with the sign bit are their negatives. */
 export const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
+/**
+ * Repacks `bytes` bytes of adjacent 4-bit codes as in ggml's blocks: byte j gets the codes of columns j and j + `bytes`.
+ */
+export function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number, bytes = 16): void {
+  for (let k = 0; k < bytes / 2; k++) {
+    const low = codes[at + k];
+    const high = codes[at + k + bytes / 2];
+    out[to + 2 * k] = low & 15 | (high & 15) << 4;
+    out[to + 2 * k + 1] = low >> 4 | high & 0xf0;
+  }
+}
+
 const half = new Float16Array(1);
 const halfBytes = new Uint8Array(half.buffer);
 

@@ -4,7 +4,7 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 import { refuse } from "../errors.ts";
 import { toFloats } from "../checkpoint/floats.ts";
 import { type FloatType, isFloat, type MatrixSource, type SafeTensor } from "../checkpoint/tensors.ts";
-import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
+import { BLOCK, E2M1, interleave, type Quantizer } from "./quantizers.ts";
 
 /** The same rows of each tensor of a matrix: weight, then scales and biases if any. */
 export type RowParts = readonly Uint8Array[];
@@ -190,19 +190,6 @@ function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
     default:
       // Blocks that are quantized again are read as floats.
       return toFloats(source.kind as FloatType, rows[0]);
-  }
-}
-
-/**
- * Repacks 16 bytes of adjacent 4-bit codes: byte j gets the codes of columns j and j + 16, as in ggml's
- * blocks.
- */
-function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number): void {
-  for (let k = 0; k < 8; k++) {
-    const low = codes[at + k];
-    const high = codes[at + k + 8];
-    out[to + 2 * k] = low & 15 | (high & 15) << 4;
-    out[to + 2 * k + 1] = low >> 4 | high & 0xf0;
   }
 }
 

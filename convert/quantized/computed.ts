@@ -3,9 +3,9 @@ import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
 import type { BlockType, FloatType, SafeTensor } from "../checkpoint/tensors.ts";
 
 /** Approximate bytes of the rows that are computed together. */
-const TILE_BYTES = 4 * 1024 * 1024;
+const TILE_BYTES = 16 * 1024 * 1024;
 /** Number of computed tiles to keep. Reordered rows of a head come from few tiles, alternately. */
-const TILES = 4;
+const TILES = 3;
 
 /** Computes the rows from `start` on. `out` has space for whole rows. */
 export type FillRows<Values> = (start: number, out: Values) => void;
@@ -18,6 +18,7 @@ export interface Computed {
   readonly shape: readonly number[];
   /** Format in the checkpoint, for the report. */
   readonly format: string;
+  readonly tileBytes?: number;
 }
 
 /** A few tiles of computed rows, the newest last. */
@@ -56,14 +57,14 @@ export function computedBlocks(
 
 function computed(
   checkpoint: Checkpoint,
-  { name, file, shape, format }: Computed,
+  { name, file, shape, format, tileBytes = TILE_BYTES }: Computed,
   dtype: SafeTensor["dtype"],
   rowBytes: number,
   fill: FillRows<Uint8Array>,
 ): SafeTensor {
   const rows = shape.slice(0, -1).reduce((product, size) => product * size, 1);
   const byteLength = rows * rowBytes;
-  const each = rowBytes * Math.max(1, Math.floor(TILE_BYTES / rowBytes));
+  const each = rowBytes * Math.max(1, Math.floor(tileBytes / rowBytes));
   const tensor: SafeTensor = { name, file, shape, format, dtype, byteLength, offset: 0, compute };
   function tile(index: number): Uint8Array {
     const kept = tiles.get(checkpoint) ?? [];

@@ -1,7 +1,7 @@
 import { quote } from "../../engine/gguf/errors.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { toFloats } from "../checkpoint/floats.ts";
-import type { FloatType, SafeTensor } from "../checkpoint/tensors.ts";
+import { DTYPES, type FloatType, type SafeTensor } from "../checkpoint/tensors.ts";
 import { refuse } from "../errors.ts";
 
 /** Values of the 8-bit types by code. The NaN and infinities of floats are NaN. */
@@ -37,12 +37,19 @@ export function readNumbers(
   start = 0,
   length: number = tensor.shape.reduce((product, size) => product * size, 1) - start,
 ): Float32Array {
-  const codes = CODES[tensor.dtype];
-  const size = codes ? 1 : tensor.dtype === "F32" ? 4 : 2;
-  const bytes = new Uint8Array(length * size);
-  checkpoint.read(tensor, start * size, bytes);
-  return codes ? Float32Array.from(bytes, (code) => codes[code]) : toFloats(tensor.dtype as FloatType, bytes);
+  const bytes = new Uint8Array(length * sizeOf(tensor));
+  checkpoint.read(tensor, start * sizeOf(tensor), bytes);
+  return toNumbers(tensor, bytes);
 }
+
+/** Returns the values of bytes of the tensor's type. */
+export function toNumbers({ dtype }: SafeTensor, bytes: Uint8Array): Float32Array {
+  const codes = CODES[dtype];
+  return codes ? Float32Array.from(bytes, (code) => codes[code]) : toFloats(dtype as FloatType, bytes);
+}
+
+/** Returns the bytes of an element. */
+export const sizeOf = ({ dtype }: SafeTensor): number => DTYPES[dtype];
 
 /** Throws ConvertError unless the tensor has a type of scales. */
 export function checkScaleType(scales: SafeTensor): void {

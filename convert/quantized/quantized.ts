@@ -2,15 +2,18 @@ import { quote } from "../../engine/gguf/errors.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import type { Fields } from "../checkpoint/json.ts";
 import type { SafeTensor } from "../checkpoint/tensors.ts";
-import { CODES } from "./numbers.ts";
+import { compressedFp4, modelOptFp4 } from "./fp4.ts";
+import { CODES, refuseTensor } from "./numbers.ts";
+import { packedFloats } from "./packed.ts";
+import { awq, gptq, packQuantized } from "./packed_formats.ts";
 import { type Block, type Scaled, scaledFloats } from "./scaled.ts";
 
 /** Quantization methods that are read. gpt-oss's "mxfp4" and MLX's formats are read elsewhere. */
-const METHODS: readonly string[] = ["mxfp4", "fp8", "modelopt", "compressed-tensors"];
+const METHODS: readonly string[] = ["mxfp4", "fp8", "modelopt", "compressed-tensors", "gptq", "awq"];
 
 /** Scales of activations and of the KV cache, which compy does not quantize in this way. */
 const UNUSED =
-  /(\.|_)(input_scale|activation_scale|output_scale|k_scale|v_scale|q_scale|input_global_scale)$/;
+  /(\.|_)(input_scale|activation_scale|output_scale|k_scale|v_scale|q_scale|input_global_scale|g_idx)$/;
 
 /**
  * Replaces the tensors of a quantized checkpoint by computed ones, which have the names and shapes of the unquantized
@@ -23,20 +26,74 @@ export function dequantizeCheckpoint(checkpoint: Checkpoint, config: Fields): vo
     const allowed = `${METHODS.map(quote).join(", ")} or absent, as in MLX's checkpoints`;
     settings!.refuse("quant_method", quote(String(method)), allowed);
   }
+  const modules = new Modules(checkpoint, settings);
   const { tensors } = checkpoint;
+  const before = tensors.size;
+  for (const tensor of [...tensors.values()]) modules.replace(tensor);
   const scaled: Scaled[] = [];
   for (const weight of tensors.values()) {
     const scales = scalesBeside(checkpoint, weight);
     if (scales) scaled.push({ weight, scales });
   }
-  if (scaled.length === 0) return;
   const floats = scaledFloats(checkpoint, scaled, settings ? blocksIn(settings) : []);
   for (const [i, { weight, scales }] of scaled.entries()) {
     tensors.delete(scales.name);
     tensors.set(weight.name, floats[i]);
   }
+  if (tensors.size === before) return;
   for (const name of tensors.keys()) if (UNUSED.test(name)) tensors.delete(name);
 }
+
+/** Replaces modules whose weights consist of several tensors with other names than `weight`. */
+class Modules {
+  constructor(private readonly checkpoint: Checkpoint, private readonly settings: Fields | undefined) {}
+
+  /** Replaces the module if the tensor holds its codes. */
+  replace(tensor: SafeTensor): void {
+    const [, module, suffix] = /^(.*\.)(weight_packed|weight|qweight)$/.exec(tensor.name) ?? [];
+    if (suffix === undefined) return;
+    const weight = this.#weight(tensor, module, suffix);
+    if (!weight) return;
+    for (const part of PARTS[suffix]) this.checkpoint.tensors.delete(module + part);
+    this.checkpoint.tensors.set(weight.name, weight);
+  }
+
+  #weight(tensor: SafeTensor, module: string, suffix: string): SafeTensor | undefined {
+    const { checkpoint, settings } = this;
+    const parts = (suffix: string) => checkpoint.tensors.get(module + suffix);
+    const name = `${module}weight`;
+    if (suffix === "qweight") {
+      const method = settings?.get("quant_method");
+      if (!settings || (method !== "gptq" && method !== "awq")) {
+        refuseTensor(tensor, 'config.json must name the quantization "gptq" or "awq"');
+      }
+      const read = method === "gptq" ? gptq : awq;
+      return packedFloats(checkpoint, read(checkpoint, tensor, parts, name, settings));
+    }
+    if (suffix === "weight_packed" && tensor.dtype === "I32") {
+      return packedFloats(checkpoint, packQuantized(checkpoint, tensor, parts, name));
+    }
+    const scales = parts("weight_scale");
+    if (tensor.dtype !== "U8" || !scales) return undefined;
+    return suffix === "weight_packed"
+      ? compressedFp4(checkpoint, tensor, scales, parts("weight_global_scale"), name)
+      : modelOptFp4(checkpoint, tensor, scales, parts("weight_scale_2"), name);
+  }
+}
+
+/** Tensors of a module, by the suffix of its codes. */
+const PARTS: Readonly<Record<string, readonly string[]>> = {
+  qweight: ["qweight", "qzeros", "scales", "g_idx"],
+  weight_packed: [
+    "weight_packed",
+    "weight_scale",
+    "weight_shape",
+    "weight_zero_point",
+    "weight_g_idx",
+    "weight_global_scale",
+  ],
+  weight: ["weight_scale", "weight_scale_2"],
+};
 
 function settingsOf(config: Fields): Fields | undefined {
   const places = [config, config.fields("text_config")];

@@ -10,6 +10,7 @@ import {
 import { dequantize } from "../../testing/synth/weights.ts";
 import { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { Fields } from "../checkpoint/json.ts";
+import { keepRows, partsOf } from "../quantize/row_encoders.ts";
 import { readNumbers } from "./numbers.ts";
 import { dequantizeCheckpoint } from "./quantized.ts";
 
@@ -34,6 +35,8 @@ export interface Read {
   readonly kind: string;
   /** Values of the exact blocks. */
   readonly exact?: Float32Array;
+  /** Factor on these values. */
+  readonly factor?: number;
 }
 
 /** Reads the weight of the module `m`, whose tensors are the parts. Throws as `dequantizeCheckpoint`. */
@@ -49,9 +52,15 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
     const kind = [format, dtype, ...blocks ? [blocks.kind] : []].join(" ");
     const values = readNumbers(checkpoint, weight);
     if (!blocks) return { shape, values, kind };
-    const bytes = new Uint8Array(blocks.weight.byteLength);
-    checkpoint.read(blocks.weight, 0, bytes);
-    return { shape, values, kind, exact: Float32Array.from(dequantize(blocks.kind, bytes, values.length)) };
+    const bytes = keepRows(blocks).encode(
+      partsOf(blocks).map((part) => {
+        const bytes = new Uint8Array(part.byteLength);
+        checkpoint.read(part, 0, bytes);
+        return bytes;
+      }),
+    );
+    const exact = Float32Array.from(dequantize(blocks.kind, bytes, values.length));
+    return { shape, values, kind, exact, factor: "factor" in blocks ? blocks.factor : undefined };
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

@@ -1,6 +1,7 @@
 import { quote } from "../../engine/gguf/errors.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { refuse } from "../errors.ts";
+import { nvfp4Floats } from "../quantized/fp4.ts";
 import type { Fields } from "../checkpoint/json.ts";
 import {
   FLOATS,
@@ -11,7 +12,7 @@ import {
 } from "../checkpoint/tensors.ts";
 
 /** MLX's quantization modes that can be converted. Source: the documentation of mlx.core.quantize. */
-type Mode = "mxfp4" | "affine";
+type Mode = "mxfp4" | "nvfp4" | "affine";
 
 const AFFINE_BITS: readonly number[] = [4, 8];
 const AFFINE_GROUPS: readonly number[] = [32, 64, 128];
@@ -61,9 +62,18 @@ export class WeightFinder {
     }
     const mode = this.#mode(module, weight, scales, columns);
     if (weight.dtype !== "U32") wrongType(weight, `U32, as there are scales`);
+    if (mode === "nvfp4") return this.#nvfp4(weight, scales, rows, columns);
     return mode === "mxfp4"
       ? mxfp4(weight, scales, rows, columns)
       : affine(weight, scales, this.#tensor(`${module}.biases`), rows, columns);
+  }
+
+  #nvfp4(weight: SafeTensor, scales: SafeTensor, rows: number, columns: number): MatrixSource {
+    if (scales.dtype !== "U8") wrongType(scales, "U8, E4M3's codes");
+    if (!sameShape(weight.shape, [rows, columns / 8])) wrongShape(weight, [rows, columns / 8]);
+    if (!sameShape(scales.shape, [rows, columns / 16])) wrongShape(scales, [rows, columns / 16]);
+    const matrix = { name: weight.name, format: "MLX NVFP4", codes: weight, scales, factor: 1 };
+    return { kind: "F32", weight: nvfp4Floats(this.checkpoint, matrix) };
   }
 
   /** Returns a float tensor [experts, rows, columns]. */
@@ -112,19 +122,15 @@ export class WeightFinder {
     }
     const own = typeof settings.get(module) === "object" ? settings.fields(module)! : settings;
     const biased = this.has(`${module}.biases`);
-    const mode = own.string("mode", biased ? "affine" : settings.string("mode", "affine"));
-    const group = columns / (scales.shape[1] ?? 0);
-    if (mode === "nvfp4" || (!biased && scales.dtype === "U8" && group === 16)) {
-      const detail = "NVFP4 (E4M3 scales, one to 16 columns) has no exact counterpart here; " +
-        "supported are MXFP4, affine, BF16, F16 and F32";
+    const isNvfp4 = scales.dtype === "U8" && scales.shape[1] === columns / 16;
+    const unsaid = settings.string("mode", isNvfp4 ? "nvfp4" : "affine");
+    const mode = own.string("mode", biased ? "affine" : unsaid);
+    if (mode !== "mxfp4" && mode !== "affine" && mode !== "nvfp4") {
+      const detail = `the quantization mode must be "mxfp4", "nvfp4" or "affine" (got ${quote(mode)})`;
       refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
     }
-    if (mode !== "mxfp4" && mode !== "affine") {
-      const detail = `the quantization mode must be "mxfp4" or "affine" (got ${quote(mode)})`;
-      refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
-    }
-    if (mode === "mxfp4" && biased) {
-      refuse(weight.file, `tensor ${quote(`${module}.biases`)}`, "must be absent with the mode mxfp4");
+    if (mode !== "affine" && biased) {
+      refuse(weight.file, `tensor ${quote(`${module}.biases`)}`, `must be absent with the mode ${mode}`);
     }
     return mode;
   }

@@ -131,7 +131,12 @@ const FORMAT_FACTS: {
   TQ1_0: { halves: [[52, 1 / 0.817]] },
   TQ2_0: { halves: [[64, 1 / 0.707]] },
   MXFP4: { value: (b, k) => 2 ** (u8(b, 0) - 127) * E2M1[nibble(b, 1, k)] },
-  NVFP4: {},
+  NVFP4: {
+    value(b, k) {
+      const byte = u8(b, 4 + (k >> 4) * 8 + k % 8);
+      return e4m3Value(u8(b, k >> 4)) * E2M1[k % 16 < 8 ? byte & 15 : byte >> 4];
+    },
+  },
   Q1_0: { value: (b, k) => bit(b, 2, k) ? f16(b, 0) : -f16(b, 0), halves: [[0, 1]] },
   Q2_0: {
     value: (b, k) => f16(b, 0) * ((u8(b, 2 + (k >> 2)) >> 2 * (k & 3) & 3) - 1),
@@ -139,6 +144,11 @@ const FORMAT_FACTS: {
     signed: true,
   },
 };
+
+/** Returns the value of a positive E4M3 number. */
+function e4m3Value(code: number): number {
+  return code < 8 ? code / 512 : (8 + (code & 7)) * 2 ** ((code >> 3) - 10);
+}
 
 /** Returns `count` values of a type in float64. */
 export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
