@@ -79,7 +79,7 @@ export function convertDecoder(
   const traits = { ...family.traits, ...checkpoint.traits?.(config) };
   const decoder = readDecoderConfig(config, {
     ...checkpoint,
-    scalings: checkpoint.scalings ?? ["linear"],
+    scalings: checkpoint.scalings ?? ["linear", "yarn"],
     activation: checkpoint.activation ?? ACTIVATIONS[traits.activation ?? "silu"],
     biases: traits.biases?.includes("attn_q"),
   });

@@ -25,6 +25,8 @@ interface DecoderOptions {
   readonly scalings?: readonly Scaling[];
   /** Whether YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;
+  /** Whether the ends of YaRN's blend may stay between two pairs, although GGUF's readers round them. */
+  readonly anyTruncation?: boolean;
   /** The feed-forward block's activation in config.json; by default SiLU. */
   readonly activation?: string;
   /** Number of layers, for a config.json that lists its layers instead. */
@@ -49,6 +51,7 @@ export function readDecoderConfig(config: Config, options: DecoderOptions = {}):
     config.refuse("num_key_value_heads", String(kvHeads), `a divisor of the ${heads} heads`);
   }
   const headDim = config.count(keys.headDim, MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
+  const rope = readRope(config, headDim, options);
   return {
     layers: config.count(keys.layers, MAX.layers, options.layers),
     hidden,
@@ -57,18 +60,25 @@ export function readDecoderConfig(config: Config, options: DecoderOptions = {}):
     kvHeads,
     headDim,
     vocabulary: config.count("vocab_size", MAX.vocabulary),
-    context: config.count("max_position_embeddings", MAX.context),
+    context: extended(config.count("max_position_embeddings", MAX.context), rope),
     epsilon: config.positive(keys.epsilon, 1),
-    rope: readRope(config, headDim, options),
+    rope,
   };
+}
+
+/** Returns the context length, which YaRN extends where config.json states the length of the training. */
+function extended(context: number, { scaling }: RopeConfig): number {
+  if (scaling.type !== "yarn") return context;
+  return Math.min(MAX.context, Math.max(context, Math.floor(scaling.originalContext * scaling.factor)));
 }
 
 /** Reads the rotary keys, from `rope_parameters` or from the older `rope_scaling` and its neighbours. */
 function readRope(
   config: Config,
   headDim: number,
-  { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS, anyMultiplier }: DecoderOptions,
+  options: DecoderOptions,
 ): RopeConfig {
+  const { partialRotary = 1, ropeBase = 10_000 } = options;
   const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
   const basesIn = fields.has("rope_theta") ? fields : config;
   const partIn = fields.has("partial_rotary_factor") ? fields : config;
@@ -84,26 +94,28 @@ function readRope(
   return {
     base,
     rotated,
-    scaling: readScaling(fields === config ? undefined : fields, scalings, rotated / 2, anyMultiplier),
+    scaling: readScaling(fields === config ? undefined : fields, rotated / 2, options),
     fields,
   };
 }
 
 function readScaling(
   fields: Config | undefined,
-  scalings: readonly Scaling[],
   pairs: number,
-  anyMultiplier?: boolean,
+  options: DecoderOptions,
 ): RopeConfig["scaling"] {
+  const { scalings = USUAL_SCALINGS } = options;
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
   const name = fields.string(key, "default");
   const type = name === "su" ? "longrope" : name;
-  if (type !== "yarn" && fields.has("attention_factor")) refuseMagnitude(fields, "absent");
+  if (type !== "yarn" && type !== "longrope" && fields.has("attention_factor")) {
+    refuseMagnitude(fields, "absent");
+  }
   if (type === "default" || type === "mrope") return { type: "none" };
   switch (scalings.find((scaling) => scaling === type)) {
     case "yarn":
-      return readYarn(fields, anyMultiplier);
+      return readYarn(fields, options);
     case "longrope": {
       const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
       return { type: "longrope", short, long };
@@ -131,15 +143,14 @@ function refuseMagnitude(fields: Config, allowed: string): never {
 /** Allowed difference between the magnitude in config.json and YaRN's own. */
 const MAGNITUDE_ERROR = 1e-6;
 
-function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
+function readYarn(fields: Config, { anyMultiplier, anyTruncation }: DecoderOptions): YarnScaling {
+  if (!anyTruncation) fields.mustBe("truncate", true, "GGUF's readers round the ends of the blend");
   const factor = fields.positive("factor", MAX.factor);
   const multiplier = readMultiplier(fields, anyMultiplier);
   // Source: "YaRN" (arXiv 2309.00071), section 3.3.
   const magnitude = multiplier !== undefined || factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
-  const given = fields.get("attention_factor") ?? magnitude;
-  if (typeof given !== "number" || !(Math.abs(given - magnitude) <= MAGNITUDE_ERROR)) {
-    refuseMagnitude(fields, String(magnitude));
-  }
+  const given = fields.positive("attention_factor", MAX.factor, magnitude);
+  if (Math.abs(given - magnitude) > MAGNITUDE_ERROR) refuseMagnitude(fields, String(magnitude));
   return {
     type: "yarn",
     factor,

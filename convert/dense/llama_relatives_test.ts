@@ -352,11 +352,6 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     { ...PHI3, original_max_position_embeddings: null },
     "original_max_position_embeddings",
   ],
-  [
-    "LongRoPE with a magnitude of its own",
-    { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, attention_factor: 1.5 } },
-    "rope_scaling.attention_factor",
-  ],
   ["Arcee with another activation", { ...ARCEE, hidden_act: "silu" }, "hidden_act"],
   ["EXAONE with another activation", { ...EXAONE, activation_function: "gelu" }, "activation_function"],
   ["EXAONE without a count of layers", { ...EXAONE, num_layers: undefined }, "num_layers"],

@@ -15,7 +15,7 @@ const LIMIT = 7;
 /** Converts gpt-oss's own checkpoints. Experts are in MXFP4 and keep their bits; the rest is in BF16. */
 export function convertGptOss(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("swiglu_limit", LIMIT, "the activation is clamped there");
-  const decoder = readDecoderConfig(config, { biases: true, scalings: ["yarn"] });
+  const decoder = readDecoderConfig(config, { biases: true, scalings: ["yarn"], anyTruncation: true });
   if (decoder.rope.scaling.type !== "yarn") {
     decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"yarn"`);
   }

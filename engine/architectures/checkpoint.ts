@@ -166,7 +166,7 @@ export interface Checkpoint {
   readonly keys?: ConfigKeys;
   /** The activation's name in config.json, where it differs from the usual one. */
   readonly activation?: string;
-  /** Supported ways to extend the context; by default linear scaling. */
+  /** Supported ways to extend the context; by default linear scaling and YaRN. */
   readonly scalings?: readonly Scaling[];
   /** YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;

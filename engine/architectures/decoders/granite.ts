@@ -48,6 +48,7 @@ export const GRANITE_SWA: Family = {
   read: (b, h, rope) => ({ ...multiplied(b, h), perLayer: readLayers(b, h, rope) }),
   checkpoints: {
     granite_swa: {
+      scalings: ["linear"],
       entries(config, { layers, rope }) {
         const turned = readRotated(config, layers, rope.base);
         return [

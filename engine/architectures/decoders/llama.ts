@@ -13,8 +13,8 @@ export const LLAMA: Family = {
   architecture: "llama",
   traits: LAYERS,
   checkpoints: {
-    llama: { scalings: ["linear", "llama3"] },
-    mistral: { scalings: ["linear", "llama3"], mustBe: [["sliding_window", null, NO_WINDOW]] },
+    llama: { scalings: ["linear", "llama3", "yarn"] },
+    mistral: { scalings: ["linear", "llama3", "yarn"], mustBe: [["sliding_window", null, NO_WINDOW]] },
   },
 };
 
@@ -83,7 +83,7 @@ const SMOLLM3: Family = {
 const ARCEE: Family = {
   architecture: "arcee",
   traits: { ...LAYERS, ungated: true, activation: "squared_relu" },
-  checkpoints: { arcee: { scalings: ["linear", "yarn"] } },
+  checkpoints: { arcee: {} },
 };
 
 /** Maincoder: heads are normed after rotation. Source: mlx-lm, models/maincoder.py. */
@@ -124,7 +124,6 @@ const MISTRAL3: Family = {
 function ministral(): Checkpoint {
   const key = "llama_4_scaling_beta";
   return {
-    scalings: ["linear", "yarn"],
     mustBe: [["sliding_window", 0, NO_WINDOW]],
     entries: (_, { rope: { fields } }) =>
       fields.has(key) ? [["attention.temperature_scale", "FLOAT32", fields.positive(key, MAX.scale)]] : [],

@@ -7,7 +7,11 @@ export function longRopeEntries(config: Config, { context, rope }: DecoderConfig
   const original = (rope.fields.has(name) ? rope.fields : config).count(name, MAX.context);
   return [
     ["rope.scaling.original_context_length", "UINT32", original],
-    ["rope.scaling.attn_factor", "FLOAT32", magnitude(context / original, original)],
+    [
+      "rope.scaling.attn_factor",
+      "FLOAT32",
+      rope.fields.positive("attention_factor", MAX.factor, magnitude(context / original, original)),
+    ],
   ];
 }
 
