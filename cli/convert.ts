@@ -2,6 +2,7 @@ import {
   convertCheckpoint,
   ConvertError,
   type ConvertReport,
+  convertVision,
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
@@ -15,6 +16,9 @@ import { escaped, jsonLine } from "./shared/escape.ts";
 
 const OPTIONS = {
   out: path("FILE", { help: "the file to write; an existing file is never overwritten" }),
+  mmproj: path("FILE", {
+    help: "write the vision tower to this file; without --out, only the tower is converted",
+  }),
   quantize: choice("TYPE", QUANTIZE_TO, {
     help:
       `store all matrices as ${
@@ -26,17 +30,17 @@ const OPTIONS = {
     help:
       'print one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors}, "tensors": ' +
       '[{"name", "type", "shape", "source", "error": {"relative_rms", "max"}}, …]}; "error" for quantized tensors only; ' +
-      '"refusal" if compy itself cannot run the file',
+      '"refusal" if compy itself cannot run the file; with --out and --mmproj, "mmproj" has such an object for the tower',
   }),
 };
 
 const HELP = `Convert a Hugging Face or MLX checkpoint into a GGUF file.
 
-Usage: deno task convert DIR --out FILE.gguf [options]
+Usage: deno task convert DIR [--out FILE.gguf] [--mmproj FILE.gguf] [options]
 
   DIR                the folder with config.json, tokenizer.json and the weights (*.safetensors)
 ${helpOf(OPTIONS)}${HELP_LINE}
-docs/CONVERT.md lists the models and the formats of weights.
+docs/CONVERT.md lists the models and the formats of weights. Of Qwen3-VL and Qwen3.5, --mmproj converts the vision tower.
 Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; FP8 becomes
 BF16 or F32; MLX's 4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be
 converted without loss is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
@@ -56,27 +60,39 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);
   if (given === undefined) return 0;
   if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
-  const { values: { out: path, quantize } } = given;
-  if (path === undefined) throw new UsageError("Give the file to write: --out FILE.gguf");
+  const { values: { out: path, mmproj, quantize } } = given;
+  if (path === undefined && mmproj === undefined) {
+    throw new UsageError(
+      "Give the file to write: --out FILE.gguf, or --mmproj FILE.gguf for the vision tower",
+    );
+  }
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
+  const run = (convert: typeof convertCheckpoint, out: string) =>
+    converted(convert, { folder, out, quantize, signal: stop.signal });
+  const model = path === undefined ? undefined : await run(convertCheckpoint, path);
+  const tower = mmproj === undefined ? undefined : await run(convertVision, mmproj);
+  const reports = [model, tower].filter((report) => report !== undefined);
+  if (!given.json) out(reports.map((report) => asText(report, quantize)).join(""));
+  else out(jsonLine({ ...asJson(reports[0]), ...(model && tower ? { mmproj: asJson(tower) } : {}) }));
+  return 0;
+}
+
+async function converted(
+  convert: typeof convertCheckpoint,
+  options: Parameters<typeof convertCheckpoint>[0],
+): Promise<ConvertReport> {
   const lines = { write: new ProgressLine("converting"), verify: new ProgressLine("reading back") };
   try {
-    const report = await convertCheckpoint({
-      folder,
-      out: path,
-      quantize,
+    return await convert({
+      ...options,
       progress: (stage, done, total) => {
         if (stage === "verify") lines.write.done();
         lines[stage].update(done, total);
       },
-      signal: stop.signal,
     });
-    lines.verify.done();
-    out(given.json ? jsonLine(asJson(report)) : asText(report, quantize));
-    return 0;
   } catch (error) {
-    throw explained(`Cannot convert "${folder}" into "${path}"`, error);
+    throw explained(`Cannot convert "${options.folder}" into "${options.out}"`, error);
   } finally {
     lines.write.done();
     lines.verify.done();

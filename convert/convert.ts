@@ -1,5 +1,5 @@
 import { basename, join, resolve } from "@std/path";
-import type { TensorType } from "../engine/gguf/types.ts";
+import type { GgufFile, TensorType } from "../engine/gguf/types.ts";
 import { chatTemplateEntries } from "./tokenizer/chat_template.ts";
 import { Checkpoint } from "./checkpoint/checkpoint.ts";
 import { ConvertError } from "./errors.ts";
@@ -17,7 +17,9 @@ import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./quantize/row_encoders.ts";
 import { endEntries } from "./tokenizer/special_tokens.ts";
 import { tokenizerEntries } from "./tokenizer/tokenizer.ts";
-import { refusalOf, verify } from "./write/verify.ts";
+import { convertTower } from "./vision/tower.ts";
+import type { OutputTensor } from "./write/output_tensor.ts";
+import { refusalOf, towerRefusalOf, verify } from "./write/verify.ts";
 
 export { ConvertError } from "./errors.ts";
 export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
@@ -70,7 +72,7 @@ const QUANTIZATION_VERSION = 2;
  * read or written.
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
-  const { folder, out, quantize, signal } = options;
+  const { folder, quantize } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
@@ -87,26 +89,49 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   const model = { ...converted, tensors };
   const entries = [
     ...model.entries,
-    ...fileEntries(folder, model),
+    ...fileEntries(folder, model.tensors),
     ...modules.entries,
     ...await readTokenizer(folder, model),
   ];
+  return await write(options, { ...model, entries }, refusalOf);
+}
+
+/** Converts the vision tower of a checkpoint into an `mmproj` file, as `convertCheckpoint` converts the model. */
+export async function convertVision(options: ConvertOptions): Promise<ConvertReport> {
+  const { folder, quantize } = options;
+  const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
+  using checkpoint = await Checkpoint.open(folder);
+  const tower = await convertTower(config, checkpoint, quantize);
+  const entries = [...tower.entries, ...fileEntries(folder, tower.tensors)];
+  return await write(options, { ...tower, entries }, towerRefusalOf);
+}
+
+/** Writes a file, reads it back and compares it. */
+async function write(
+  options: ConvertOptions,
+  { architecture, entries, tensors, leftOut }: Pick<
+    ConvertedModel,
+    "architecture" | "entries" | "tensors" | "leftOut"
+  >,
+  refusal: (file: GgufFile) => Promise<string | undefined>,
+): Promise<ConvertReport> {
+  const { out, signal } = options;
   using partial = await PartialFile.create(out);
   try {
-    const checksums = await writeGguf(partial.file, entries, model.tensors, stage(options, "write"), signal);
+    const checksums = await writeGguf(partial.file, entries, tensors, stage(options, "write"), signal);
     await partial.file.sync();
-    const file = await verify(partial.path, model.tensors, checksums, stage(options, "verify"), signal);
-    const refusal = await refusalOf(file);
+    const file = await verify(partial.path, tensors, checksums, stage(options, "verify"), signal);
+    const reason = await refusal(file);
     await partial.complete();
     return {
       path: out,
       fileBytes: file.fileSize,
-      architecture: model.architecture,
-      tensors: model.tensors.map(({ name, type, shape, source, error }) => {
+      architecture,
+      tensors: tensors.map(({ name, type, shape, source, error }) => {
         return { name, type, shape, source, error: error?.() };
       }),
-      leftOut: model.leftOut,
-      refusal,
+      leftOut,
+      refusal: reason,
     };
   } catch (error) {
     await partial.discard();
@@ -118,7 +143,7 @@ function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress
   return (done, total) => progress?.(name, done, total);
 }
 
-function fileEntries(folder: string, { tensors }: ConvertedModel): Entry[] {
+function fileEntries(folder: string, tensors: readonly OutputTensor[]): Entry[] {
   const entries = [entry("general.name", "STRING", basename(resolve(folder)))];
   const quantised = tensors.some(({ type }) => !["F32", "F16", "BF16"].includes(type));
   if (quantised) entries.push(entry("general.quantization_version", "UINT32", QUANTIZATION_VERSION));

@@ -286,6 +286,31 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype, shape));
   }
 
+  /**
+   * Adds each frame of a convolution over images [rows, 3, frames, side, side] in f32, as `NAME.weight`, `NAME.weight.1`
+   * and so on.
+   */
+  frames(
+    name: string,
+    tensor: string,
+    { rows, frames, side }: { readonly rows: number; readonly frames: number; readonly side: number },
+  ): void {
+    const source = this.finder.floats(tensor, [rows, 3, frames, side, side]);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    const floats = toFloats(source.dtype as FloatType, bytes);
+    const pixels = side ** 2;
+    for (let frame = 0; frame < frames; frame++) {
+      const values = new Float32Array(rows * 3 * pixels);
+      for (let plane = 0; plane < rows * 3; plane++) {
+        const from = (plane * frames + frame) * pixels;
+        values.set(floats.subarray(from, from + pixels), plane * pixels);
+      }
+      const part = frame === 0 ? "" : `.${frame}`;
+      this.tensors.push(vectorTensor(`${name}.weight${part}`, values, source.dtype, [side, side, 3, rows]));
+    }
+  }
+
   /** Adds a matrix in f32, even when quantizing: a convolution's taps or a router. */
   floats(name: string, tensor: string, rows: number, columns: number, rowOrder?: Runs): void {
     const weight = this.finder.floats(tensor, [rows, columns]);

@@ -3,6 +3,7 @@ export {
   convertCheckpoint,
   ConvertError,
   type ConvertReport,
+  convertVision,
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,

@@ -6,6 +6,7 @@ import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
 import { createChatTemplate } from "../../engine/chat/template/chat_template.ts";
 import { ChatTemplateError } from "../../engine/tokenizer/types.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
+import { buildTower, positionTensor, readTower } from "../../engine/vision/tower_plan.ts";
 import { ConvertError } from "../errors.ts";
 import type { Progress } from "./gguf_writer.ts";
 import type { OutputTensor } from "./output_tensor.ts";
@@ -63,10 +64,25 @@ async function checksum(file: Deno.FsFile, info: TensorInfo, buffer: Uint8Array)
 }
 
 /** Returns the reason why compy cannot run the file's model; undefined if it can. */
-export async function refusalOf(file: GgufFile): Promise<string | undefined> {
-  try {
+export function refusalOf(file: GgufFile): Promise<string | undefined> {
+  return reasonOf(async () => {
     await readPlan(file);
     createChatTemplate(file.metadata, createTokenizer(file.metadata));
+  });
+}
+
+/** Returns the reason why compy cannot read images with the file's tower; undefined if it can. */
+export function towerRefusalOf(file: GgufFile): Promise<string | undefined> {
+  return reasonOf(() => {
+    const shape = readTower(file);
+    buildTower(file, shape);
+    positionTensor(file, shape);
+  });
+}
+
+async function reasonOf(read: () => void | Promise<void>): Promise<string | undefined> {
+  try {
+    await read();
   } catch (error) {
     if (error instanceof GgufError || error instanceof ChatTemplateError) return error.message;
     throw error;

@@ -122,7 +122,7 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     files: /^convert\//,
-    imports: /^(convert\/|engine\/(gguf|tokenizer|architectures|chat\/template)\/)/,
+    imports: /^(convert\/|engine\/(gguf|tokenizer|architectures|chat\/template|vision)\/)/,
     why: "the converter knows file formats and checks its result with the readers; it computes nothing",
   },
   {
