@@ -51,7 +51,7 @@ const OPTIONS = {
   }),
   image: texts("FILE", {
     help:
-      "a PNG, JPEG or WebP image that comes before TEXT, for a model with a vision tower; may be given several times",
+      "a PNG, JPEG, WebP or GIF image that comes before TEXT, for a model with a vision tower; may be given several times",
   }),
   prefill: text("TEXT", {
     help:

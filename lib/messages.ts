@@ -48,7 +48,7 @@ export interface UserMessage {
 }
 
 /**
- * The content of a PNG, JPEG or WebP file: its bytes, or a Blob such as a chosen File.
+ * The content of a PNG, JPEG, WebP or GIF file: its bytes, or a Blob such as a chosen File.
  *
  * ```ts
  * import { type ImageFile, loadModel } from "compy";

@@ -32,7 +32,7 @@ const OPTIONS = {
   }),
   image: texts("FILE", {
     help:
-      "a PNG, JPEG or WebP image for the first message, for a model with a vision tower; may be given several times",
+      "a PNG, JPEG, WebP or GIF image for the first message, for a model with a vision tower; may be given several times",
   }),
   lines: onOff({ help: "standard input is a conversation: each line is a message" }),
   model: MODEL,

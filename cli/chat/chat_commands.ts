@@ -24,7 +24,7 @@ export const CHAT_COMMANDS: Readonly<Record<string, ChatCommand>> = {
   },
   "/image": {
     takes: "FILE",
-    help: "attach a PNG, JPEG or WebP image to the next message; without FILE, remove what is attached",
+    help: "attach a PNG, JPEG, WebP or GIF image to the next message; without FILE, remove what is attached",
     example: "/image hen.png",
   },
   "/set": {
@@ -78,7 +78,7 @@ export function completions(line: string): [candidates: string[], word: string] 
   return [all.filter((name) => name.startsWith(word)).map((name) => `${name} `), word];
 }
 
-const IMAGE_NAME = /\.(?:png|jpe?g|webp)$/i;
+const IMAGE_NAME = /\.(?:png|jpe?g|webp|gif)$/i;
 /** Maximum entries of a folder that are looked at. */
 const MOST_ENTRIES = 10_000;
 

@@ -155,7 +155,7 @@ export interface Engine {
    */
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
   /**
-   * Decodes an image (PNG, JPEG or WebP) for `GenerateRequest.images`, outside the event loop. The bytes are handed over.
+   * Decodes an image (PNG, JPEG, WebP or GIF) for `GenerateRequest.images`, outside the event loop. The bytes are handed over.
    * Throws EngineError not_supported if the model takes no images, and invalid_request for an image that cannot be read.
    */
   readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage>;

@@ -29,7 +29,7 @@ const part = z.object({
   text: z.string().nullish().openapi({ type: "string", description: "Of a part of type text" }),
   image_url: imageUrl.openapi({
     description:
-      "Of a part of type image_url, in messages of the user: a data URL with a PNG, JPEG or WebP image in base64",
+      "Of a part of type image_url, in messages of the user: a data URL with a PNG, JPEG, WebP or GIF image in base64",
   }),
 }).superRefine((part, ctx) => {
   if (part.type === IMAGE) return;

@@ -22,7 +22,7 @@ const THUMB_SIDE = 256;
 const MOST_THUMB = 100_000;
 
 /** The kinds of images that the server reads, for a file dialog. */
-export const KINDS = "image/png,image/jpeg,image/webp";
+export const KINDS = "image/png,image/jpeg,image/webp,image/gif";
 
 /**
  * Returns the kind of an image file by its first 12 bytes, as the server does; undefined for other files.
@@ -33,6 +33,7 @@ export function kindOf(head) {
   if (text.startsWith("\x89PNG\r\n\x1a\n")) return "image/png";
   if (text.startsWith("\xff\xd8\xff")) return "image/jpeg";
   if (/^RIFF[^]{4}WEBP/.test(text)) return "image/webp";
+  if (/^GIF8[79]a/.test(text)) return "image/gif";
   return undefined;
 }
 
@@ -75,7 +76,7 @@ export async function prepareImage(file) {
     throw new Error(`${name} has ${count(file.size)} bytes: an image may have at most ${count(MOST_BYTES)}.`);
   }
   const type = kindOf(new Uint8Array(await file.slice(0, 12).arrayBuffer()));
-  if (type === undefined) throw new Error(`${name} is not a PNG, JPEG or WebP image.`);
+  if (type === undefined) throw new Error(`${name} is not a PNG, JPEG, WebP or GIF image.`);
   const bitmap = await createImageBitmap(file).catch(() => {
     throw new Error(`${name} is damaged, or this browser cannot read it.`);
   });
@@ -126,7 +127,7 @@ export function dataUrlOf(blob) {
  */
 export function blobOf(url) {
   const [, type, base64] = typeof url === "string" && url.length < 2 * MOST_BYTES
-    ? /^data:(image\/(?:png|jpeg|webp));base64,([\w+/]+={0,2})$/.exec(url) ?? []
+    ? /^data:(image\/(?:png|jpeg|webp|gif));base64,([\w+/]+={0,2})$/.exec(url) ?? []
     : [];
   if (base64 === undefined) return undefined;
   try {

@@ -1,4 +1,4 @@
-//! Decodes PNG, JPEG and WebP images. engine/vision/image_worker.ts calls it, in an instance for each image.
+//! Decodes PNG, JPEG, WebP and GIF images. engine/vision/image_worker.ts calls it, in an instance for each image.
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 
@@ -10,7 +10,7 @@ const MOST_BYTES: u64 = 512 << 20;
 #[derive(Clone, Copy)]
 enum Status {
     Decoded,
-    /// Neither PNG, JPEG nor WebP.
+    /// Neither PNG, JPEG, WebP nor GIF.
     Unknown,
     TooLarge,
     Broken,
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn decode(bytes: *const u8, length: usize, most: u32) -> *
 
 fn read(bytes: &[u8], most: u64, size: &mut (u32, u32)) -> Result<Vec<u8>, Status> {
     let format = match image::guess_format(bytes) {
-        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP)) => format,
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg | ImageFormat::WebP | ImageFormat::Gif)) => format,
         _ => return Err(Status::Unknown),
     };
     if format == ImageFormat::Jpeg && !has_end(bytes) {

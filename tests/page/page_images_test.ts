@@ -116,7 +116,7 @@ browserTest("page: says why an image cannot be attached, and drops other files a
         await problem.filter({ hasText: name }).waitFor();
         assertMatch(await problem.innerText(), expected);
       };
-      await refused("a.svg", text("<svg/>"), /^a\.svg is not a PNG, JPEG or WebP image\.$/);
+      await refused("a.svg", text("<svg/>"), /^a\.svg is not a PNG, JPEG, WebP or GIF image\.$/);
       await refused(
         "b.png",
         (await png(64, 64, 1, { rows: 9 })).slice(0, 60).toBase64(),

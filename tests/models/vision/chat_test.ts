@@ -48,7 +48,7 @@ Deno.test("chat session: /image attaches images to the next message, which /retr
       assertStringIncludes(asides, "The next message has 1 image\n");
       assertEquals(
         problems,
-        "Error: Cannot read the image: it must be a PNG, JPEG or WebP image\n" +
+        "Error: Cannot read the image: it must be a PNG, JPEG, WebP or GIF image\n" +
           'Error: Cannot read the image "/no/such.png": there is no such file or folder\n',
       );
       const loaded = await talk(model, [`/load ${saved}`, "/retry", `/image ${hen}`, "/image", "/clear"]);

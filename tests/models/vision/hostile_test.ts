@@ -73,12 +73,12 @@ Deno.test("images: truncated and damaged files are refused", async () => {
 });
 
 Deno.test("images: refuses other formats and files that are not images, and ignores bytes after an image", async () => {
-  const unknown = "it must be a PNG, JPEG or WebP image";
+  const unknown = "it must be a PNG, JPEG, WebP or GIF image";
   for (
     const text of [
       "",
       "<svg xmlns='http://www.w3.org/2000/svg'/>",
-      "GIF89a\x01\x00\x01\x00",
+      "GIF90a\x01\x00\x01\x00",
       "%PDF-1.7",
       "BM",
     ]

@@ -58,7 +58,7 @@ Deno.test("library: refuses what is not an image, prompts without a place for it
     ]);
     assertEquals(await refusal(asked(new Uint8Array(9))), [
       "invalid_request",
-      "Cannot read the image: it must be a PNG, JPEG or WebP image",
+      "Cannot read the image: it must be a PNG, JPEG, WebP or GIF image",
     ]);
     assertEquals(await refusal(model.generate("a", { ...OPTIONS, images: [bytes] }).answer()), [
       "invalid_request",

@@ -1,7 +1,8 @@
 /** Small images: PNG written chunk by chunk, and other formats as Pillow wrote them. */
+import { crc32 } from "node:zlib";
 import { Random } from "../../../testing/random.ts";
 
-const SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
+export const SIGNATURE = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a];
 
 export interface PngOptions {
   /** PNG's kinds of pixels: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha. */
@@ -40,23 +41,15 @@ export async function png(
   return new Uint8Array(await new Blob([new Uint8Array(SIGNATURE), ...chunks]).arrayBuffer());
 }
 
-function chunk(name: string, data: Uint8Array): Uint8Array<ArrayBuffer> {
+/** Returns a chunk of a PNG image. */
+export function chunk(name: string, data: Uint8Array): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(12 + data.length);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, data.length);
   bytes.set(new TextEncoder().encode(name), 4);
   bytes.set(data, 8);
-  view.setUint32(8 + data.length, crc(bytes.subarray(4, 8 + data.length)));
+  view.setUint32(8 + data.length, crc32(bytes.subarray(4, 8 + data.length)));
   return bytes;
-}
-
-function crc(bytes: Uint8Array): number {
-  let value = ~0;
-  for (const byte of bytes) {
-    value ^= byte;
-    for (let bit = 0; bit < 8; bit++) value = value >>> 1 ^ (value & 1 ? 0xedb88320 : 0);
-  }
-  return ~value;
 }
 
 const of = (base64: string) => () => Uint8Array.fromBase64(base64);
