@@ -33,6 +33,7 @@ const SHIPPED = [
   "models/demo.gguf",
   "engine/backend/wasm/compy.wasm",
   "engine/vision/images.wasm",
+  "engine/vision/images.licences.md",
 ];
 
 /** Files of the library's entry point, which reports a Node version that is too old. */

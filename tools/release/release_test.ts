@@ -195,6 +195,7 @@ Deno.test("release: the npm package has only the program, declarations, WebAssem
       "bin.js",
       "deno.json",
       "engine/backend/wasm/compy.wasm",
+      "engine/vision/images.licences.md",
       "engine/vision/images.wasm",
       "index.js",
       "js/main.js",
