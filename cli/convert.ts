@@ -19,6 +19,9 @@ const OPTIONS = {
   mmproj: path("FILE", {
     help: "write the vision tower to this file; without --out, only the tower is converted",
   }),
+  lora: path("FOLDER", {
+    help: "merge this LoRA adapter, a folder with adapter_config.json and adapter_model.safetensors",
+  }),
   quantize: choice("TYPE", QUANTIZE_TO, {
     help:
       `store all matrices as ${
@@ -60,16 +63,19 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);
   if (given === undefined) return 0;
   if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
-  const { values: { out: path, mmproj, quantize } } = given;
+  const { values: { out: path, mmproj, lora, quantize } } = given;
   if (path === undefined && mmproj === undefined) {
     throw new UsageError(
       "Give the file to write: --out FILE.gguf, or --mmproj FILE.gguf for the vision tower",
     );
   }
+  if (path === undefined && lora !== undefined) {
+    throw new UsageError("--lora needs --out: it changes the text part");
+  }
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const run = (convert: typeof convertCheckpoint, out: string) =>
-    converted(convert, { folder, out, quantize, signal: stop.signal });
+    converted(convert, { folder, out, lora, quantize, signal: stop.signal });
   const model = path === undefined ? undefined : await run(convertCheckpoint, path);
   const tower = mmproj === undefined ? undefined : await run(convertVision, mmproj);
   const reports = [model, tower].filter((report) => report !== undefined);

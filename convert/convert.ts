@@ -7,6 +7,8 @@ import { type Progress, writeGguf } from "./write/gguf_writer.ts";
 import { Fields, readJson } from "./checkpoint/json.ts";
 import { type Entry, entry } from "./write/metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
+import { Adapter } from "./lora/adapter.ts";
+import { mergeAdapter } from "./lora/merge.ts";
 import { PartialFile } from "./write/partial_file.ts";
 import { denseName, readTextModules } from "./encoders/pooling.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
@@ -29,6 +31,8 @@ export interface ConvertOptions {
   readonly folder: string;
   /** Path of the file to write, which must not exist. */
   readonly out: string;
+  /** Path of a folder with a LoRA adapter in PEFT's format, to merge into the matrices. */
+  readonly lora?: string;
   /** Format for all matrices. Without it, every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;
   /** Called with the bytes done and the total, while writing and while reading back. */
@@ -72,10 +76,12 @@ const QUANTIZATION_VERSION = 2;
  * read or written.
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
-  const { folder, quantize } = options;
+  const { folder, lora, quantize } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
+  using adapter = lora === undefined ? undefined : await Adapter.open(lora);
+  if (adapter) mergeAdapter(checkpoint, adapter);
   const converted = convertModel(config, checkpoint, quantize, await readRanker(folder, config));
   const modules = await readTextModules(folder, converted);
   using opened = new DisposableStack();

@@ -120,7 +120,7 @@ export class TensorList {
     }
     const sums = new ErrorSums();
     const parts = sources.map((source) => {
-      const encoder = kept ? keepRows(source) : this.#encoder(source, [columns], sums);
+      const encoder = kept ? keepRows(source, sums) : this.#encoder(source, [columns], sums);
       return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
     });
     this.tensors.push(stackTensors(parts));
@@ -352,7 +352,7 @@ export class TensorList {
    */
   #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
     const quantizer = this.quantize && quantizerOf(this.quantize, runs);
-    if (!quantizer || source.kind === quantizer.type) return keepRows(source);
+    if (!quantizer || source.kind === quantizer.type) return keepRows(source, sums);
     return quantizeRows(source, quantizer, sums);
   }
 }

@@ -20,12 +20,13 @@ export class Checkpoint implements Disposable {
   private constructor(readonly folder: string) {}
 
   /**
-   * Opens the files in the folder's index or, without an index, its `model*.safetensors`. Throws ConvertError
-   * when a file is missing, broken or contradicts the index.
+   * Opens the file `only`, or the files in the folder's index or, without an index, its `model*.safetensors`. Throws
+   * ConvertError when a file is missing, broken or contradicts the index.
    */
-  static async open(folder: string): Promise<Checkpoint> {
-    const index = await readIndex(folder);
-    const names = index ? new Set(index.values()) : await findShards(folder);
+  static async open(folder: string, only?: string): Promise<Checkpoint> {
+    const index = only === undefined ? await readIndex(folder) : undefined;
+    const found = index ? index.values() : only === undefined ? await findShards(folder) : [only];
+    const names = new Set(found);
     if (index) await refuseStaleIndex(folder, names);
     if (names.size > MAX_SHARDS) {
       refuse(folder, undefined, `must have at most ${MAX_SHARDS} files of weights (got ${names.size})`);

@@ -32,6 +32,8 @@ export interface SafeTensor {
   readonly format?: string;
   /** Fills `into` from byte `offset` on, for a tensor that is computed from others. */
   readonly compute?: (offset: number, into: Uint8Array) => void;
+  /** The type to round computed values to, where nothing is quantized. */
+  readonly rounded?: "F16";
   /** A computed matrix's values as blocks of a GGUF type. */
   readonly blocks?: ExactBlocks;
 }

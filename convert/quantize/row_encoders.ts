@@ -42,7 +42,8 @@ export function partsOf(source: MatrixSource): SafeTensor[] {
 /**
  * Returns an encoder that keeps the checkpoint's bits. Throws ConvertError for affine codes of other than four bits.
  */
-export function keepRows(source: MatrixSource): RowEncoder {
+export function keepRows(source: MatrixSource, sums?: ErrorSums): RowEncoder {
+  if (source.weight.rounded) return multiplyRows(source, 1, sums ?? new ErrorSums());
   switch (source.kind) {
     case "MXFP4":
       return { type: "MXFP4", block: BLOCK, encode: (rows) => interleaveMxfp4(source, rows) };
@@ -78,7 +79,7 @@ export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSu
     const detail = `it is multiplied by ${factor}, which its blocks cannot hold; `;
     refuse(file, `tensor ${quote(name)}`, [detail, { quantize: "q8_0" }, " takes it"]);
   }
-  const type = kind === "F32" ? "F32" : "F16";
+  const type = kind === "F32" && !source.weight.rounded ? "F32" : "F16";
   const encode = ([weight]: RowParts) => {
     const values = toFloats(kind, weight);
     const out = type === "F32" ? new Float32Array(values.length) : new Float16Array(values.length);

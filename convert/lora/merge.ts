@@ -1,0 +1,71 @@
+import { quote } from "../../engine/gguf/errors.ts";
+import type { Checkpoint } from "../checkpoint/checkpoint.ts";
+import { isFloat, type SafeTensor } from "../checkpoint/tensors.ts";
+import { refuse } from "../errors.ts";
+import { computedFloats } from "../quantized/computed.ts";
+import { readNumbers, refuseTensor, wrongShape } from "../quantized/numbers.ts";
+import type { Adapter, LowRank } from "./adapter.ts";
+
+/** Maximum number of values of a pair's first matrix, which memory holds. */
+const MAX_VALUES = 1 << 26;
+
+/**
+ * Adds the adapter's changes to the checkpoint's matrices, which become computed ones. Throws ConvertError for a
+ * module that the checkpoint does not have, and a shape that differs.
+ */
+export function mergeAdapter(checkpoint: Checkpoint, adapter: Adapter): void {
+  for (const [module, change] of adapter.changes) {
+    const base = names(module).flatMap((name) => checkpoint.tensors.get(`${name}.weight`) ?? [])[0];
+    if (!base) {
+      refuse(
+        change.a.file,
+        `module ${quote(module)}`,
+        `the checkpoint ${checkpoint.folder} has no such matrix`,
+      );
+    }
+    checkpoint.tensors.set(base.name, merged(checkpoint, base, adapter.checkpoint, change));
+  }
+}
+
+/** Returns possible names of a module: a text model's, and those of its multimodal checkpoint. */
+function names(module: string): string[] {
+  return [module, module.replace(/^model\./, "model.language_model."), `language_model.${module}`];
+}
+
+function merged(
+  checkpoint: Checkpoint,
+  base: SafeTensor,
+  weights: Checkpoint,
+  { a, b, scale }: LowRank,
+): SafeTensor {
+  if (!isFloat(base.dtype)) {
+    refuseTensor(
+      base,
+      `an adapter needs floats, or a quantization that is read as floats (got ${base.dtype})`,
+    );
+  }
+  const [rank, columns] = a.shape;
+  if (String(base.shape) !== String([b.shape[0], columns])) {
+    wrongShape(base, `${b.shape[0]} x ${columns}, as the adapter says`);
+  }
+  if (rank * columns > MAX_VALUES) refuseTensor(a, `must have at most ${MAX_VALUES} values`);
+  const { name, file, shape, format = base.dtype } = base;
+  const about = { name, file, shape, format: `${format} with LoRA` };
+  const tensor = computedFloats(checkpoint, about, "F32", (start, out) => {
+    const inner = readNumbers(weights, a);
+    const rows = out.length / columns;
+    const outer = readNumbers(weights, b, start * rank, rows * rank);
+    const held = readNumbers(checkpoint, base, start * columns, out.length);
+    const sums = new Float64Array(columns);
+    for (let row = 0; row < rows; row++) {
+      sums.fill(0);
+      for (let k = 0; k < rank; k++) {
+        const factor = scale * outer[row * rank + k];
+        for (let i = 0; i < columns; i++) sums[i] += factor * inner[k * columns + i];
+      }
+      for (let i = 0; i < columns; i++) out[row * columns + i] = held[row * columns + i] + sums[i];
+    }
+    if (!out.every(Number.isFinite)) refuseTensor(a, "it makes weights that are not finite");
+  });
+  return { ...tensor, rounded: base.dtype === "F32" ? undefined : "F16" };
+}
