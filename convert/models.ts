@@ -11,7 +11,7 @@ import {
 import { convertXlmRoberta } from "./encoders/xlm_roberta.ts";
 import { convertAfmoe } from "./mixtures/afmoe.ts";
 import { convertCohere2Moe } from "./mixtures/cohere2_moe.ts";
-import { convertDeepseek2 } from "./mixtures/deepseek2.ts";
+import { convertDeepseek2, convertMistral4 } from "./mixtures/deepseek2.ts";
 import { convertErnie45Moe } from "./mixtures/ernie45.ts";
 import { convertDecoder } from "./decoder.ts";
 import { refuse } from "./errors.ts";
@@ -74,6 +74,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   deepseek_v2: { architecture: "deepseek2", convert: convertDeepseek2 },
   deepseek_v3: { architecture: "deepseek2", convert: convertDeepseek2 },
   glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
+  mistral4: { architecture: "mistral4", convert: convertMistral4 },
   kimi_k2: { architecture: "deepseek2", convert: convertDeepseek2 },
   cohere2_moe: { architecture: "cohere2moe", convert: convertCohere2Moe },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
@@ -171,7 +172,7 @@ export function convertModel(
   quantize: QuantizeTo | undefined,
   ranker?: Ranker,
 ): ConvertedModel {
-  const type = root.string("model_type");
+  const type = modelTypeOf(root);
   if (Object.hasOwn(ENCODERS, type)) return convertEncoder(type, root, checkpoint, quantize);
   if (!Object.hasOwn(MODELS, type)) {
     root.refuse(
@@ -218,6 +219,14 @@ export function convertModel(
     tensors: list.tensors,
     leftOut: countLeftOut(checkpoint, finder.used, tied ? output : undefined, parts.leftOut),
   };
+}
+
+/** Returns the model type. Mistral Small 4's text part is in the multimodal model of Mistral Small 3. */
+function modelTypeOf(root: Fields): string {
+  const type = root.string("model_type");
+  return type === "mistral3" && root.fields("text_config")?.get("model_type") === "mistral4"
+    ? "mistral4"
+    : type;
 }
 
 function convertEncoder(

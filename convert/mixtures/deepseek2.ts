@@ -1,5 +1,6 @@
 import { type Checkpoint, type DecoderConfig, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
-import { DEEPSEEK2 } from "../../engine/architectures/decoders/deepseek2.ts";
+import { DEEPSEEK2, MISTRAL4 } from "../../engine/architectures/decoders/deepseek2.ts";
+import type { Family } from "../../engine/architectures/family.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
@@ -22,6 +23,27 @@ interface LatentConfig {
 
 /** Converts DeepSeek V2 and V3, Kimi K2, and GLM-4.7 Flash. */
 export function convertDeepseek2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  return convertLatent(config, list, prefix, DEEPSEEK2);
+}
+
+/** Converts Mistral Small 4. Sources: Hugging Face transformers, models/mistral4; llama.cpp, conversion/mistral3.py. */
+export function convertMistral4(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const rope = config.fields("rope_parameters");
+  const latent = readLatent(config);
+  const share = "partial_rotary_factor";
+  const usual = latent.rotated / (latent.plain + latent.rotated);
+  rope?.mustBe(share, usual, "qk_rope_head_dim of each head are rotated");
+  const known = config.with({ rope_parameters: rope && { ...rope.object, [share]: 1 } })
+    .withDefaults({ first_k_dense_replace: 0, n_shared_experts: 1 });
+  const parts = convertLatent(known, list, prefix, MISTRAL4);
+  const { fields } = parts.decoder.rope;
+  const beta = "llama_4_scaling_beta";
+  if (!fields.has(beta)) return parts;
+  const scale = entry("mistral4.attention.temperature_scale", "FLOAT32", fields.positive(beta, LIMITS.scale));
+  return { ...parts, entries: [...parts.entries, scale] };
+}
+
+function convertLatent(config: Fields, list: TensorList, prefix: string, family: Family): ModelParts {
   config.mustBe("rope_interleave", true, "readers turn the pairs (2i, 2i + 1)");
   config.mustBe("moe_layer_freq", 1, "all layers after the dense ones must have experts");
   const latent = readLatent(config);
@@ -34,14 +56,14 @@ export function convertDeepseek2(config: Fields, list: TensorList, prefix: strin
   const checkpoint: Checkpoint = {
     pairsKept: true,
     keys: { headDim: "qk_rope_head_dim" },
-    scalings: ["linear", "yarn"],
     anyMultiplier: true,
   };
+  const { architecture } = family;
   const parts = convertSharedExperts(
     config,
     list,
     prefix,
-    DEEPSEEK2,
+    family,
     checkpoint,
     {
       ...experts,
@@ -49,10 +71,10 @@ export function convertDeepseek2(config: Fields, list: TensorList, prefix: strin
       bias: gating === SIGMOID ? "gate.e_score_correction_bias" : undefined,
       sharedWidth: experts.shared * experts.feedForward,
     },
-    latentEntries(latent, readGroups(config, gating)),
+    latentEntries(architecture, latent, readGroups(config, gating)),
     ({ block, from }, decoder) => addLatent(list, decoder, latent, block, `${from}self_attn.`),
   );
-  return { ...parts, entries: withLatentHeads(parts.entries, latent) };
+  return { ...parts, entries: withLatentHeads(architecture, parts.entries, latent) };
 }
 
 function readLatent(config: Fields): LatentConfig {
@@ -66,9 +88,12 @@ function readLatent(config: Fields): LatentConfig {
   };
 }
 
-/** Returns GGUF's code for weighing experts. V2's default is the softmax. */
+/** Model types whose experts are weighed by the softmax, unless config.json says otherwise. */
+const SOFTMAXES: readonly unknown[] = ["deepseek_v2", "mistral4"];
+
+/** Returns GGUF's code for weighing experts. */
 function readGating(config: Fields): number {
-  const usual = config.get("model_type") === "deepseek_v2" ? "softmax" : "sigmoid";
+  const usual = SOFTMAXES.includes(config.get("model_type")) ? "softmax" : "sigmoid";
   const scoring = config.string("scoring_func", usual);
   if (scoring === "softmax") return SOFTMAX;
   if (scoring === "sigmoid") return SIGMOID;
@@ -108,6 +133,7 @@ function addLatent(
 }
 
 function latentEntries(
+  architecture: string,
   latent: LatentConfig,
   groups: { readonly count: number; readonly used: number },
 ): Entry[] {
@@ -118,14 +144,18 @@ function latentEntries(
     ...latent.queryRank > 0 && { "attention.q_lora_rank": latent.queryRank },
     ...groups.count > 1 && { expert_group_count: groups.count, expert_group_used_count: groups.used },
   };
-  return Object.entries(counts).map(([name, value]) => entry(`deepseek2.${name}`, "UINT32", value));
+  return Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value));
 }
 
 /**
  * Returns the keys of a decoder with one KV head, the token's latent row. The key of YaRN's multiplier holds a tenth of
  * it.
  */
-function withLatentHeads(entries: readonly Entry[], { rank, rotated }: LatentConfig): Entry[] {
+function withLatentHeads(
+  architecture: string,
+  entries: readonly Entry[],
+  { rank, rotated }: LatentConfig,
+): Entry[] {
   const values: Readonly<Record<string, (value: number) => number>> = {
     "attention.head_count_kv": () => 1,
     "attention.key_length": () => rank + rotated,
@@ -133,7 +163,7 @@ function withLatentHeads(entries: readonly Entry[], { rank, rotated }: LatentCon
     "rope.scaling.yarn_log_multiplier": (value) => 0.1 * value,
   };
   return entries.map((one) => {
-    const change = values[one.key.replace(/^deepseek2\./, "")];
+    const change = values[one.key.slice(architecture.length + 1)];
     return change ? { ...one, value: change(one.value as number) } : one;
   });
 }

@@ -3,7 +3,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../testing/checkpoints.ts";
 import { COHERES } from "../../tests/convert/published/cohere.ts";
-import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/convert/published/latent.ts";
+import { DEEPSEEK_V2_LITE, GLM47_FLASH, MISTRAL_SMALL_4 } from "../../tests/convert/published/latent.ts";
 import {
   DEEPSEEK_MOE,
   GLM45,
@@ -111,6 +111,12 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     moe_layer_freq: 2,
     first_k_dense_replace: 5,
     attention_bias: true,
+  }],
+  ["Mistral Small 4", MISTRAL_SMALL_4, {
+    rope_interleave: false,
+    scoring_func: "other",
+    n_group: 2,
+    rope_parameters: { rope_type: "yarn", factor: 40, partial_rotary_factor: 1 },
   }],
   ["GLM-4.7 Flash", GLM47_FLASH, { rope_interleave: false, kv_lora_rank: 0, q_lora_rank: 0 }],
   ["GLM-4.5", GLM45, {

@@ -49,6 +49,22 @@ function kvRows(k: Floats, v: Floats): StoredTensor {
   return storeFloats("F32", [heads * (plain + each), rank], rows);
 }
 
+/** Prefix of the modules of Mistral Small 4's text part. */
+const MISTRAL = "language_model.";
+
+/** Returns one tensor with each expert's gate rows followed by its up rows. */
+function gateUp(gate: Floats, up: Floats): StoredTensor {
+  const [count, rows, columns] = gate.shape;
+  const each = rows * columns;
+  const both = new Float32Array(2 * count * each);
+  for (let expert = 0; expert < count; expert++) {
+    for (const [i, { values }] of [gate, up].entries()) {
+      both.set(values.subarray(expert * each, (expert + 1) * each), (2 * expert + i) * each);
+    }
+  }
+  return storeFloats("F32", [count, 2 * rows, columns], both);
+}
+
 /** Returns the changes of a model with latent attention. With `bias`, the choice of experts has a bias. */
 const latent = (bias: boolean): Published["change"] => (tensors, floats) => {
   moduleEach(tensors, floats, 1);
@@ -108,5 +124,53 @@ export const DEEPSEEK_V2_LITE: Published = {
   }),
   names: NAMES,
   change: latent(false),
+  ...REST,
+};
+
+export const MISTRAL_SMALL_4: Published = {
+  architecture: "mistral4",
+  config: {
+    model_type: "mistral3",
+    text_config: layered({
+      ...COMMON,
+      model_type: "mistral4",
+      n_routed_experts: 8,
+      first_k_dense_replace: undefined,
+      num_attention_heads: 8,
+      num_key_value_heads: 8,
+      head_dim: 288,
+      q_lora_rank: 512,
+      num_experts_per_tok: 2,
+      n_shared_experts: 1,
+      norm_topk_prob: true,
+      routed_scaling_factor: 1,
+      rope_interleave: true,
+      rope_parameters: {
+        type: "yarn",
+        rope_type: "yarn",
+        rope_theta: 1e4,
+        factor: 40,
+        original_max_position_embeddings: 51,
+        max_position_embeddings: 2048,
+        beta_fast: 32,
+        beta_slow: 1,
+        mscale: 1,
+        mscale_all_dim: 1,
+        llama_4_scaling_beta: 0.1,
+        partial_rotary_factor: 32 / 288,
+      },
+    }),
+  },
+  names: NAMES.map(([ours, theirs]) => [ours, MISTRAL + theirs]),
+  change(tensors, floats) {
+    for (let i = 0; i < 4; i++) {
+      const layer = `${MISTRAL}model.layers.${i}.`;
+      const own = (part: string) => floats(`blk.${i}.${part}.weight`);
+      tensors.set(`${layer}self_attn.kv_b_proj.weight`, kvRows(own("attn_k_b"), own("attn_v_b")));
+      const down = own("ffn_down_exps");
+      tensors.set(`${layer}mlp.experts.gate_up_proj`, gateUp(own("ffn_gate_exps"), own("ffn_up_exps")));
+      tensors.set(`${layer}mlp.experts.down_proj`, storeFloats("F32", [...down.shape], down.values));
+    }
+  },
   ...REST,
 };

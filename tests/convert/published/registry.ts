@@ -6,7 +6,7 @@ import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
 import { FALCON_H1, MAMBA2 } from "./hybrids.ts";
 import { NEOX } from "./gpt_neox.ts";
-import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
+import { DEEPSEEK_V2_LITE, GLM47_FLASH, MISTRAL_SMALL_4 } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
   GLM45,
@@ -39,6 +39,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Falcon-H1": FALCON_H1,
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
+  "Mistral Small 4": MISTRAL_SMALL_4,
   "Granite 3 with experts": GRANITE_MOE,
   "Granite with windows": GRANITE_SWA,
   "Hunyuan-A13B": HUNYUAN_A13B,
