@@ -31,6 +31,8 @@ const INITIAL: readonly unknown[] = [undefined, true, false, "gaussian", "eva", 
 export interface LowRank {
   readonly a: SafeTensor; // [rank, columns]
   readonly b: SafeTensor; // [rows, rank]
+  /** The adapter's own copy of the matrix. PEFT saves it for output matrices. */
+  readonly base?: SafeTensor; // [rows, columns]
   readonly scale: number;
 }
 
@@ -81,10 +83,11 @@ function refuseVariants(config: Fields): void {
 }
 
 /** Names of an adapter's tensors: the module, its part, and perhaps the adapter's name. */
-const NAME = /^base_model\.model\.(.+)\.lora_([AB])(\.default)?\.weight$/;
+const NAME = /^base_model\.model\.(.+)\.(lora_A|lora_B|base_layer)(\.default)?\.weight$/;
+type Part = "lora_A" | "lora_B" | "base_layer";
 
 function readChanges(checkpoint: Checkpoint, config: Fields): Map<string, LowRank> {
-  const parts = new Map<string, { A?: SafeTensor; B?: SafeTensor }>();
+  const parts = new Map<string, { [part in Part]?: SafeTensor }>();
   for (const tensor of checkpoint.tensors.values()) {
     const [, module, part] = NAME.exec(tensor.name) ?? [];
     if (module === undefined) {
@@ -94,18 +97,20 @@ function readChanges(checkpoint: Checkpoint, config: Fields): Map<string, LowRan
       refuseTensor(tensor, `must have dtype F32, F16 or BF16 (got ${tensor.dtype})`);
     }
     const pair = parts.get(module) ?? {};
-    if (pair[part as "A" | "B"]) refuseTensor(tensor, "there is a second tensor for this matrix");
+    if (pair[part as Part]) refuseTensor(tensor, "there is a second tensor for this matrix");
     parts.set(module, { ...pair, [part]: tensor });
   }
   if (parts.size === 0) refuse(join(checkpoint.folder, WEIGHTS), undefined, "it has no tensors");
-  return new Map([...parts].map(([module, { A: a, B: b }]) => {
-    if (!a || !b) refuseTensor((a ?? b)!, `needs the other matrix of the pair, lora_${a ? "B" : "A"}`);
+  return new Map([...parts].map(([module, { lora_A: a, lora_B: b, base_layer: base }]) => {
+    if (!a || !b) {
+      refuseTensor((a ?? b ?? base)!, `needs the other matrix of the pair, ${a ? "lora_B" : "lora_A"}`);
+    }
     const rank = patternOf(config, "rank_pattern", module) ?? config.count("r", MAX_RANK);
     if (a.shape.length !== 2 || a.shape[0] !== rank) wrongShape(a, `${rank} x columns, as the rank is`);
     if (b.shape.length !== 2 || b.shape[1] !== rank) wrongShape(b, `rows x ${rank}, as the rank is`);
     const alpha = patternOf(config, "alpha_pattern", module) ?? config.positive("lora_alpha", MAX_ALPHA);
     const scale = alpha / (config.boolean("use_rslora", false) ? Math.sqrt(rank) : rank);
-    return [module, { a, b, scale }];
+    return [module, { a, b, base, scale }];
   }));
 }
 

@@ -130,6 +130,18 @@ for (const [what, [config, ranks, [q, down]]] of Object.entries(VARIANTS)) {
   });
 }
 
+Deno.test("convert: merges into the adapter's own copy of a matrix", async () => {
+  const adapter = testAdapter();
+  const own = new Random(6).normals(new Float32Array(TINY.hidden * TINY.feedForward), 0.1);
+  const copy = storeFloats("F32", SHAPES[DOWN], own);
+  adapter.tensors.set(`base_model.model.${DOWN}.base_layer.weight`, copy);
+  await withAdapter(adapter, async (folder, convert) => {
+    await convert();
+    const found = (await Written.read(folder.out)).values("blk.2.ffn_down.weight");
+    assertEquals(found, halves(merged(own, adapter.pairs[DOWN], 6 / 4)));
+  });
+});
+
 Deno.test("convert: quantizes merged matrices from their unrounded values", async () => {
   const adapter = testAdapter();
   const plain = ({ tensors, values }: TinyCheckpoint) => {

@@ -36,7 +36,7 @@ function merged(
   checkpoint: Checkpoint,
   base: SafeTensor,
   weights: Checkpoint,
-  { a, b, scale }: LowRank,
+  { a, b, scale, base: own }: LowRank,
 ): SafeTensor {
   if (!isFloat(base.dtype)) {
     refuseTensor(
@@ -48,6 +48,7 @@ function merged(
   if (String(base.shape) !== String([b.shape[0], columns])) {
     wrongShape(base, `${b.shape[0]} x ${columns}, as the adapter says`);
   }
+  if (own && String(own.shape) !== String(base.shape)) wrongShape(own, base.shape.join(" x "));
   if (rank * columns > MAX_VALUES) refuseTensor(a, `must have at most ${MAX_VALUES} values`);
   const { name, file, shape, format = base.dtype } = base;
   const about = { name, file, shape, format: `${format} with LoRA` };
@@ -55,7 +56,7 @@ function merged(
     const inner = readNumbers(weights, a);
     const rows = out.length / columns;
     const outer = readNumbers(weights, b, start * rank, rows * rank);
-    const held = readNumbers(checkpoint, base, start * columns, out.length);
+    const held = readNumbers(own ? weights : checkpoint, own ?? base, start * columns, out.length);
     const sums = new Float64Array(columns);
     for (let row = 0; row < rows; row++) {
       sums.fill(0);

@@ -104,7 +104,9 @@ function settingsOf(config: Fields): Fields | undefined {
 /** Returns the scales of a matrix of 8-bit codes. DeepSeek's "inverse" scales are factors, too. */
 function scalesBeside({ tensors }: Checkpoint, weight: SafeTensor): SafeTensor | undefined {
   if (!CODES[weight.dtype] || weight.dtype === "F8_E8M0" || weight.shape.length < 2) return undefined;
-  return tensors.get(`${weight.name}_scale_inv`) ?? tensors.get(`${weight.name}_scale`);
+  const scales = tensors.get(`${weight.name}_scale_inv`) ?? tensors.get(`${weight.name}_scale`);
+  // MXFP8's exponents are stored as bytes.
+  return scales?.dtype === "U8" && weight.dtype !== "I8" ? { ...scales, dtype: "F8_E8M0" } : scales;
 }
 
 const MAX_BLOCK = 1 << 20;

@@ -118,6 +118,21 @@ for (const [what, [style, settings, kind]] of Object.entries(KINDS)) {
   });
 }
 
+Deno.test("quantized: MXFP8 has an exponent for 32 columns", async () => {
+  const [rows, columns] = [6, 96];
+  const random = new Random(4);
+  const powers = Float32Array.from({ length: rows * columns / 32 }, () => random.below(9) - 12);
+  let next = 0;
+  const drawn = draw({ block: [1, 32], scale: () => 2 ** powers[next++] })(random, rows, columns);
+  const bytes = Uint8Array.from(powers, (power) => power + 127);
+  const parts = {
+    ...drawn.parts,
+    weight_scale: { dtype: "U8", shape: [rows, columns / 32], bytes } as const,
+  };
+  const found = await readMatrix(parts, compressed({ strategy: "group", group_size: 32 }));
+  assertEquals([found.kind, found.values], ["FP8_E4M3 BF16", drawn.values]);
+});
+
 Deno.test("quantized: FP8 experts in one tensor have scales per expert, row or block", async () => {
   const [experts, rows, columns] = [3, 50, 96];
   const random = new Random(2);
