@@ -107,6 +107,7 @@ export async function convertVision(options: ConvertOptions): Promise<ConvertRep
   const { folder, quantize } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
+  dequantizeCheckpoint(checkpoint, config);
   const tower = await convertTower(config, checkpoint, quantize);
   const entries = [...tower.entries, ...fileEntries(folder, tower.tensors)];
   return await write(options, { ...tower, entries }, towerRefusalOf);

@@ -124,6 +124,7 @@ export function jpegKinds(): Kind[] {
       "refused",
     ],
     ["JPEG with a cut scan", join(image.subarray(0, middle), [0xff, 0xd9]), "either"],
+    ["JPEG cut in its scan", image.subarray(0, middle), "refused"],
     ["JPEG without an end", image.subarray(0, image.length - 2), "refused"],
     ["JPEG with Huffman codes that overlap", changed(DHT, 5, ...Array(16).fill(255)), "refused"],
     ["JPEG with a quantization table of zeros", changed(DQT, 5, ...Array(64).fill(0)), "either"],

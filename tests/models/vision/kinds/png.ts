@@ -182,6 +182,7 @@ export function pngKinds(): Kind[] {
     ["PNG of another compression", headOnly({}, 1), "either"],
     ["PNG of other filters", headOnly({}, 0, 1), "either"],
     ["PNG with a broken zlib header", file(header, fixed(0, 0), END), "refused"],
+    ["PNG cut in its data", file(header, body.subarray(0, body.length / 2)), "refused"],
     ["PNG with too few rows", file(header, data(rows(of({ height: 19 }))), END), "refused"],
     ["PNG with too many rows", file(header, data(rows(of({ height: 300 }))), END), SIZE],
     ["PNG whose rows unpack to 64 MB", file(header, chunk("IDAT", bomb), END), SIZE],
