@@ -86,6 +86,7 @@ const ADVICE = {
   unsupported_content:
     "Choose another model above, or edit the message and remove its images. A model reads images if its vision tower (an mmproj file) is beside its file.",
   invalid_image: "Edit the message and attach another image, such as a smaller one.",
+  request_too_large: "Edit a message and remove images from it, or begin a new conversation.",
   too_many_images: "Edit a message and remove images from it, or begin a new conversation.",
   image_gone: "Edit the message and attach the image again, or remove it.",
   chat_template_error:

@@ -1,6 +1,6 @@
 // @ts-check
 /// <reference lib="dom" />
-import { count } from "./format.js";
+import { bytes } from "./format.js";
 
 /*
  * Images of messages. A message holds a small picture of each image; the image's file is stored once, under the image's
@@ -12,13 +12,20 @@ import { count } from "./format.js";
  * @typedef {{ id: string, name: string, thumb: string }} Image
  */
 
-/** Limits of the server. */
+/** The server's limit of images in a request. */
 export const MOST_IMAGES = 8;
-const MOST_BYTES = 10 * 2 ** 20;
-const MOST_PIXELS = 2 ** 25;
+/** Maximum bytes of a file that the page opens. */
+const MOST_BYTES = 30_000_000;
+/**
+ * An image with more bytes or pixels is scaled down and sent as JPEG, because the server refuses requests above 8 MiB.
+ * Models see about a million pixels.
+ */
+const SENT_BYTES = 700_000;
+const SENT_PIXELS = 1_500_000;
+const READ_PIXELS = 2 ** 25;
 
-/** Maximum width and height of a small picture, and maximum characters of its data URL. */
-const THUMB_SIDE = 256;
+/** Maximum pixels of a small picture, and maximum characters of its data URL. */
+const THUMB_PIXELS = 50_000;
 const MOST_THUMB = 100_000;
 
 /** The kinds of images that the server reads, for a file dialog. */
@@ -73,7 +80,7 @@ export function isThumb(text) {
 export async function prepareImage(file) {
   const name = file.name || "image";
   if (file.size > MOST_BYTES) {
-    throw new Error(`${name} has ${count(file.size)} bytes: an image may have at most ${count(MOST_BYTES)}.`);
+    throw new Error(`${name} has ${bytes(file.size)}: an image may have at most ${bytes(MOST_BYTES)}.`);
   }
   const type = kindOf(new Uint8Array(await file.slice(0, 12).arrayBuffer()));
   if (type === undefined) throw new Error(`${name} is not a PNG, JPEG, WebP or GIF image.`);
@@ -81,30 +88,45 @@ export async function prepareImage(file) {
     throw new Error(`${name} is damaged, or this browser cannot read it.`);
   });
   try {
-    const { width, height } = bitmap;
-    if (width * height > MOST_PIXELS) {
-      throw new Error(
-        `${name} has ${width} x ${height} pixels: an image may have at most ${count(MOST_PIXELS)}.`,
-      );
-    }
-    const image = { id: newImageId(), name: name.slice(0, 200), thumb: thumbOf(bitmap) };
-    return { image, blob: new Blob([file], { type }) };
+    const thumb = drawn(bitmap, THUMB_PIXELS).toDataURL("image/jpeg", 0.8);
+    const large = file.size > SENT_BYTES || bitmap.width * bitmap.height > READ_PIXELS;
+    const blob = large ? await jpegOf(drawn(bitmap, SENT_PIXELS)) : new Blob([file], { type });
+    return { image: { id: newImageId(), name: name.slice(0, 200), thumb }, blob };
   } finally {
     bitmap.close();
   }
 }
 
-/** @param {ImageBitmap} bitmap */
-function thumbOf(bitmap) {
-  const scale = Math.min(1, THUMB_SIDE / Math.max(bitmap.width, bitmap.height));
+/**
+ * Draws an image with at most so many pixels, on a white ground as the server does.
+ * @param {ImageBitmap} bitmap
+ * @param {number} most
+ */
+function drawn(bitmap, most) {
+  const scale = Math.min(1, Math.sqrt(most / (bitmap.width * bitmap.height)));
   const canvas = document.createElement("canvas");
-  canvas.width = Math.max(1, Math.round(scale * bitmap.width));
-  canvas.height = Math.max(1, Math.round(scale * bitmap.height));
+  canvas.width = Math.max(1, Math.floor(scale * bitmap.width));
+  canvas.height = Math.max(1, Math.floor(scale * bitmap.height));
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  context.fillStyle = "#fff"; // under transparent pixels, as the server does
+  context.imageSmoothingQuality = "high";
+  context.fillStyle = "#fff";
   context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-  return canvas.toDataURL("image/jpeg", 0.8);
+  return canvas;
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @returns {Promise<Blob>}
+ */
+function jpegOf(canvas) {
+  return new Promise((resolve, reject) =>
+    canvas.toBlob(
+      (blob) => blob ? resolve(blob) : reject(new Error("This browser cannot scale the image.")),
+      "image/jpeg",
+      0.85,
+    )
+  );
 }
 
 /**

@@ -2,6 +2,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { Buffer } from "node:buffer";
 import type { Page } from "playwright-core";
+import { decodeImage } from "../../engine/vision/decode.ts";
 import { loadEngine } from "../../engine/load/load.ts";
 import { serveHttp } from "../../routes/serve.ts";
 import { withFiles } from "../models/vision/files.ts";
@@ -102,6 +103,19 @@ browserTest("page: images are attached, pasted and dropped, and a reload keeps t
       await page.getByRole("button", { name: "Send again" }).click();
       await settled(page);
       assertEquals(urls(bodies[2]), [urls(bodies[0])[0], urls(bodies[0])[2]]);
+
+      const photo = Buffer.from(await png(2000, 1000, 1, { kind: 0 }));
+      assert(photo.length > 1_900_000);
+      await page.getByLabel("Images to attach").setInputFiles([
+        { name: "photo.png", mimeType: "image/png", buffer: photo },
+      ]);
+      await page.getByRole("button", { name: "Remove photo.png" }).waitFor();
+      await page.getByRole("button", { name: "Send", exact: true }).click();
+      await settled(page);
+      const sent = urls(bodies[3])[2];
+      assertMatch(sent, /^data:image\/jpeg;base64,/);
+      const { width: across, height } = await decodeImage(Uint8Array.fromBase64(sent.split(",")[1]));
+      assertEquals([across, height], [1732, 866]);
     });
   });
 });
@@ -122,13 +136,14 @@ browserTest("page: says why an image cannot be attached, and drops other files a
         (await png(64, 64, 1, { rows: 9 })).slice(0, 60).toBase64(),
         /^b\.png is damaged/,
       );
-      const large = Buffer.alloc(10 * 2 ** 20 + 1);
-      await page.getByLabel("Images to attach").setInputFiles([
-        { name: "large.png", mimeType: "image/png", buffer: large },
-      ]);
-      await problem.filter({
-        hasText: "large.png has 10,485,761 bytes: an image may have at most 10,485,760.",
-      }).waitFor();
+      await page.evaluate(() => {
+        const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(31e6)], "large.png", { type: "image/png" }));
+        const options = { bubbles: true, cancelable: true, dataTransfer };
+        document.querySelector(".log")!.dispatchEvent(new DragEvent("drop", options));
+      });
+      await problem.filter({ hasText: "large.png has 31.0 MB: an image may have at most 30.0 MB." })
+        .waitFor();
       await page.getByLabel("Images to attach").setInputFiles(
         await Promise.all(Array.from({ length: 9 }, (_, i) => file(`${i}.png`))),
       );
