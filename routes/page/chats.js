@@ -49,7 +49,8 @@ export class Chats extends EventTarget {
 
   async load() {
     this.list = await this.store.all();
-    this.images.clean(this.list).catch(() => {});
+    // If the conversations cannot be read, every image would seem unused.
+    if (await this.store.lasts()) this.images.clean(this.list).catch(() => {});
   }
 
   /** Loads changes that another tab has saved. */
