@@ -48,7 +48,7 @@ const PREFERRED = [
   "IQ4_NL",
 ];
 
-/** Quantizations of a vision tower, best first: 8 bits are almost exact, and take half the time of 16 bits. */
+/** Quantizations of a vision tower, best first: 8 bits are nearly exact in half the bytes of 16. */
 const PREFERRED_TOWERS = ["Q8_0", "F16", "FP16", "BF16", "F32", "FP32"];
 
 interface Place {

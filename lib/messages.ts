@@ -201,8 +201,9 @@ export function imagesOf(messages: string | readonly Message[]): ImageFile[] {
 }
 
 /**
- * Decodes images and returns the field of a request that has them, or no field without images. The caller's bytes stay as they are. Throws CompyError invalid_request for another value,
- * EngineError not_supported if the model reads no images, and invalid_request for an image that cannot be read.
+ * Decodes images and returns the field of a request that has them, or no field without images. The caller's bytes stay
+ * as they are. Throws CompyError invalid_request for another value, EngineError not_supported if the model reads no
+ * images, and EngineError invalid_request for an image that cannot be read.
  */
 export async function readImages(
   engine: Engine,

@@ -32,7 +32,7 @@ export interface ModelReport {
   /** The resources that the model needs, or the reason why compy cannot compute it. */
   readonly plan: PlanReport | { readonly refusal: string };
   /**
-   * The vision tower in the file, or the file's own tower beside the model; or the reason why compy cannot use the tower.
+   * The vision tower that the file holds, or the tower beside the model; or the reason why compy cannot use the tower.
    * Undefined without a tower.
    */
   readonly tower: TowerReport | { readonly refusal: string } | undefined;
