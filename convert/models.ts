@@ -14,6 +14,7 @@ import { convertCohere2Moe } from "./mixtures/cohere2_moe.ts";
 import { convertDeepseek2, convertMistral4 } from "./mixtures/deepseek2.ts";
 import { convertErnie45Moe } from "./mixtures/ernie45.ts";
 import { convertDecoder } from "./decoder.ts";
+import { isFloat, type SafeTensor } from "./checkpoint/tensors.ts";
 import { refuse } from "./errors.ts";
 import { convertFalconH1 } from "./hybrids/falcon_h1.ts";
 import { convertGemma3n } from "./dense/gemma3n.ts";
@@ -33,6 +34,7 @@ import {
   convertQwen3VlMoe,
 } from "./mixtures/mixtures.ts";
 import { convertNemotronH } from "./hybrids/nemotron_h.ts";
+import { readNumbers } from "./quantized/numbers.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
 import { type Entry, entry } from "./write/metadata.ts";
 import type { LeftOut, ModelParts } from "./model_parts.ts";
@@ -259,10 +261,13 @@ function countLeftOut(
   ofModel: LeftOut = [],
 ): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { name, file } of checkpoint.tensors.values()) {
+  for (const tensor of checkpoint.tensors.values()) {
+    const { name, file } = tensor;
     if (used.has(name)) continue;
     let what = [...LEFT_OUT, ...ofModel].find(([, pattern]) => pattern.test(name))?.[0];
     // A tied output matrix is not read, even if the checkpoint has one.
+    // AutoGPTQ saves biases of 0 beside all matrices.
+    if (name.endsWith(".bias") && isZero(checkpoint, tensor)) what ??= "biases of 0";
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {
       refuse(file, `tensor ${quote(name)}`, "no part of the model reads it");
@@ -270,4 +275,12 @@ function countLeftOut(
     counts[what] = (counts[what] ?? 0) + 1;
   }
   return counts;
+}
+
+/** Maximum values of a bias that is read. */
+const MAX_BIAS = 1 << 21;
+
+function isZero(checkpoint: Checkpoint, tensor: SafeTensor): boolean {
+  if (!isFloat(tensor.dtype) || tensor.shape.length !== 1 || tensor.shape[0] > MAX_BIAS) return false;
+  return readNumbers(checkpoint, tensor).every((value) => value === 0);
 }

@@ -8,6 +8,7 @@ import type { TinyCheckpoint } from "../testing/checkpoints.ts";
 import { type Architecture, SYNTH_MODELS } from "../testing/synth/registry.ts";
 import { synthesize } from "../testing/synth/synth.ts";
 import { everyNth } from "../testing/tier.ts";
+import { yarn } from "../testing/yarn.ts";
 import { Fields } from "./checkpoint/json.ts";
 import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { ConvertError } from "./errors.ts";
@@ -30,24 +31,6 @@ const CONFIG = {
   rms_norm_eps: 1e-6,
   rope_scaling: SCALING,
 };
-
-/**
- * Returns transformers' rotary frequencies and magnitude. Source: "YaRN" (arXiv 2309.00071), sections 3.2 and 3.3, and
- * transformers' modeling_rope_utils.
- */
-function yarn(base: number, size: number): { frequencies: number[]; magnitude: number } {
-  const { factor, original_max_position_embeddings: original, beta_fast, beta_slow } = SCALING;
-  const dimension = (turns: number) =>
-    size * Math.log(original / (turns * 2 * Math.PI)) / (2 * Math.log(base));
-  const low = Math.max(Math.floor(dimension(beta_fast)), 0);
-  const high = Math.min(Math.ceil(dimension(beta_slow)), size - 1);
-  const frequencies = Array.from({ length: size / 2 }, (_, i) => {
-    const frequency = 1 / base ** (2 * i / size);
-    const kept = 1 - Math.min(1, Math.max(0, (i - low) / (low === high ? 0.001 : high - low)));
-    return frequency / factor * (1 - kept) + frequency * kept;
-  });
-  return { frequencies, magnitude: 0.1 * Math.log(factor) + 1 };
-}
 
 /** Families whose checkpoints may use YaRN like most, with a synthetic model. */
 const USUAL = [...FAMILIES.values()].filter(({ architecture, checkpoints = {} }) =>
@@ -72,7 +55,7 @@ for (const { architecture } of everyNth(5, USUAL)) {
     const file = parseGguf(synthesize(model));
     const [{ frequencies, magnitude }] = anglesOf(file, architecture);
     const base = file.metadata.getNumber(`${architecture}.rope.freq_base`, 10_000);
-    const expected = yarn(base, 2 * frequencies.length);
+    const expected = yarn(base, 2 * frequencies.length, SCALING);
     assertAlmostEquals(magnitude, expected.magnitude, 1e-6);
     expected.frequencies.forEach((value, i) => assertAlmostEquals(frequencies[i], value, 1e-6 * value));
   });

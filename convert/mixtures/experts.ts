@@ -30,7 +30,10 @@ export function readCounts(
   config: Fields,
   keys: { readonly [count in keyof ExpertsConfig]?: string } = {},
 ): ExpertsConfig {
-  const count = config.count(keys.count ?? "num_experts", MAX.experts);
+  // transformers 5 saves the count under another name.
+  const newer = "num_local_experts";
+  const usual = keys.count ?? "num_experts";
+  const count = config.count(config.has(usual) || !config.has(newer) ? usual : newer, MAX.experts);
   return {
     count,
     used: config.count(keys.used ?? "num_experts_per_tok", count),

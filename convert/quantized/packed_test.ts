@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { Random } from "../../testing/random.ts";
-import { type StoredTensor, storeFloats } from "../../testing/checkpoints.ts";
+import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 import { ConvertError } from "../errors.ts";
 import { BF16, CheckpointFolder, Written } from "../testing.ts";
@@ -180,10 +180,14 @@ for (const [what, settings, quantize] of [["GPTQ", GPTQ, gptq({})], ["AWQ", AWQ,
   tier.test(`packed integers: a ${what} model keeps its values in a file whose rows are reordered`, async () => {
     const files: Written[] = [];
     for (const plain of [true, false]) {
-      const change = quantized(quantize, settings, plain);
+      const change = (checkpoint: TinyCheckpoint) => {
+        quantized(quantize, settings, plain)(checkpoint);
+        const bias = storeFloats("F16", [TINY.feedForward], new Float32Array(TINY.feedForward));
+        if (!plain) checkpoint.tensors.set("model.layers.0.mlp.up_proj.bias", bias);
+      };
       await using folder = await CheckpointFolder.make({ ...BF16, model: "llama" }, change);
       const { refusal, leftOut } = await folder.convert();
-      assertEquals([refusal, leftOut], [undefined, {}]);
+      assertEquals([refusal, leftOut], [undefined, plain ? {} : { "biases of 0": 1 }]);
       files.push(await Written.read(folder.out));
     }
     for (const { name, type } of files[0].gguf.tensors.values()) {
@@ -236,6 +240,21 @@ const BAD: Record<string, [settings: object, words: string, quantize: QuantizeMa
     `tensor "m.scales": must have finite scales`,
     gptq({}),
     ({ parts: { scales } }) => ({ scales: { ...scales, bytes: scales.bytes.slice().fill(255, 0, 2) } }),
+  ],
+  "compressed-tensors in Marlin's order": [
+    { ...COMPRESSED, format: "marlin-24" },
+    `key "quantization_config.format": must be dense, float-quantized`,
+    packed({}),
+  ],
+  "a group in another format": [
+    { ...COMPRESSED, config_groups: { group_0: { format: "sparse-24-bitmask" } } },
+    `key "quantization_config.config_groups.group_0.format"`,
+    packed({}),
+  ],
+  "transforms at run time": [
+    { ...COMPRESSED, transform_config: { config_groups: { R1: {} } } },
+    `key "quantization_config.transform_config": must be absent`,
+    packed({}),
   ],
   "a shape of other rows": [
     COMPRESSED,

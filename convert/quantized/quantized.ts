@@ -26,6 +26,7 @@ export function dequantizeCheckpoint(checkpoint: Checkpoint, config: Fields): vo
     const allowed = `${METHODS.map(quote).join(", ")} or absent, as in MLX's checkpoints`;
     settings!.refuse("quant_method", quote(String(method)), allowed);
   }
+  if (settings && method === "compressed-tensors") refuseOtherFormats(settings);
   const modules = new Modules(checkpoint, settings);
   const { tensors } = checkpoint;
   const before = tensors.size;
@@ -42,6 +43,33 @@ export function dequantizeCheckpoint(checkpoint: Checkpoint, config: Fields): vo
   }
   if (tensors.size === before) return;
   for (const name of tensors.keys()) if (UNUSED.test(name)) tensors.delete(name);
+}
+
+/** compressed-tensors' formats that are read. */
+const FORMATS: readonly unknown[] = [
+  undefined,
+  "dense",
+  "float-quantized",
+  "int-quantized",
+  "naive-quantized",
+  "pack-quantized",
+  "nvfp4-pack-quantized",
+  "mxfp4-pack-quantized",
+  "mxfp8-quantized",
+  "mixed-precision",
+];
+
+/** Throws ConvertError for compressed-tensors' formats with other orders of weights, and for online transforms. */
+function refuseOtherFormats(settings: Fields): void {
+  const groups = settings.fields("config_groups");
+  const all = [settings, ...Object.keys(groups?.object ?? {}).flatMap((name) => groups!.fields(name) ?? [])];
+  for (const fields of all) {
+    if (!FORMATS.includes(fields.get("format"))) fields.refuseValue("format", FORMATS.slice(1).join(", "));
+  }
+  const transforms = settings.fields("transform_config")?.object ?? {};
+  if (Object.keys(transforms).length > 0) {
+    settings.refuseValue("transform_config", "absent, because transforms at run time are not computed");
+  }
 }
 
 /** Replaces modules whose weights consist of several tensors with other names than `weight`. */

@@ -2,7 +2,12 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { convertCheckpoint, ConvertError } from "../../convert/convert.ts";
-import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "../../testing/checkpoints.ts";
+import {
+  type CheckpointOptions,
+  type TinyCheckpoint,
+  tinyCheckpoint,
+  writeCheckpoint,
+} from "../../testing/checkpoints.ts";
 import { KernelModel, shuffledBlocks } from "../../testing/kernel_model.ts";
 import { plainDraft, plainLogProbs } from "./plain_forward.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
@@ -36,6 +41,25 @@ for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
     });
   }
 }
+
+fullTier.test("convert: llama with YaRN answers like the checkpoint", async () => {
+  const options = { model: "llama", weights: "BF16", layout: "hf", seed: 3 } as const;
+  const scaling = {
+    rope_type: "yarn",
+    factor: 4,
+    original_max_position_embeddings: 8,
+    beta_fast: 2,
+    beta_slow: 0.1,
+  };
+  const checkpoint = tinyCheckpoint(options);
+  const expected = plainLogProbs("llama", checkpoint, PROMPT, scaling);
+  const change = ({ config }: TinyCheckpoint) => void (config.rope_scaling = scaling);
+  const found = await converted(options, PROMPT, expected.length, change);
+  const distance = largestDistance(expected, found);
+  assert(distance <= LIMITS.BF16, `${distance.toFixed(4)}, allowed ${LIMITS.BF16}`);
+  const unscaled = largestDistance(plain(options, PROMPT), found);
+  assert(unscaled > 3 * LIMITS.BF16, `the model without YaRN is as near as ${unscaled.toFixed(4)}`);
+});
 
 for (const layout of ["hf", "mlx"] as const) {
   fullTier.test(`convert: the draft layer with names of ${layout} drafts like the checkpoint`, async () => {
@@ -80,10 +104,12 @@ async function converted(
   options: CheckpointOptions,
   tokens: readonly number[],
   vocab: number,
+  change: (checkpoint: TinyCheckpoint) => void = () => {},
 ): Promise<Float64Array> {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
     const checkpoint = tinyCheckpoint(options);
+    change(checkpoint);
     await writeCheckpoint(folder, checkpoint);
     const out = join(folder, "out.gguf");
     const { refusal } = await convertCheckpoint({ folder, out });

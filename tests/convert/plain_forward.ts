@@ -5,16 +5,18 @@
  */
 
 import { type ModelType, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
+import { yarn, type YarnKeys } from "../../testing/yarn.ts";
 
 type Rows = Float64Array[]; // [tokens] of [width]
 
-/** Log-probabilities of the token after `tokens`. */
+/** Log-probabilities of the token after `tokens`. `scaling`: YaRN's keys in config.json. */
 export function plainLogProbs(
   model: ModelType,
   { values }: TinyCheckpoint,
   tokens: readonly number[],
+  scaling?: YarnKeys,
 ): Float64Array {
-  const pass = new Pass(model, values);
+  const pass = new Pass(model, values, scaling);
   return pass.logProbs(tokens);
 }
 
@@ -30,6 +32,7 @@ class Pass {
   constructor(
     private readonly model: ModelType,
     private readonly values: ReadonlyMap<string, Float32Array>,
+    private readonly scaling?: YarnKeys,
   ) {}
 
   logProbs(tokens: readonly number[]): Float64Array {
@@ -144,10 +147,13 @@ class Pass {
     const rotated = this.model === "qwen3_5" ? head.length * TINY.partialRotary : head.length;
     const half = rotated / 2;
     const out = head.slice();
+    const base = TINY.ropeBase[this.model];
+    const scaled = this.scaling && yarn(base, rotated, this.scaling);
     for (let i = 0; i < half; i++) {
-      const angle = position * TINY.ropeBase[this.model] ** (-2 * i / rotated);
-      out[i] = head[i] * Math.cos(angle) - head[i + half] * Math.sin(angle);
-      out[i + half] = head[i] * Math.sin(angle) + head[i + half] * Math.cos(angle);
+      const angle = position * (scaled?.frequencies[i] ?? base ** (-2 * i / rotated));
+      const [cos, sin] = [Math.cos(angle), Math.sin(angle)].map((value) => value * (scaled?.magnitude ?? 1));
+      out[i] = head[i] * cos - head[i + half] * sin;
+      out[i + half] = head[i] * sin + head[i + half] * cos;
     }
     return out;
   }
