@@ -142,12 +142,13 @@ function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string
 
 /** Returns a line for each type that differs from the requested quantization. */
 function otherTypeLines(tensors: readonly TensorReport[], quantize: QuantizeTo | undefined): string[] {
+  if (quantize === undefined) return [];
   const others = tensors.filter(({ type, error }) => error && type.toLowerCase() !== quantize);
   if (others.length === 0) return [];
   const types = [...new Set(others.map(({ type }) => type))].join(", ");
   return [
     `  ${String(others.length).padStart(5)} of them in ${types}: ` +
-    `their rows do not divide into blocks of ${quantize!.toUpperCase()}`,
+    `their rows do not divide into blocks of ${quantize.toUpperCase()}`,
   ];
 }
 

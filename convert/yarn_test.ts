@@ -8,7 +8,7 @@ import type { TinyCheckpoint } from "../testing/checkpoints.ts";
 import { type Architecture, SYNTH_MODELS } from "../testing/synth/registry.ts";
 import { synthesize } from "../testing/synth/synth.ts";
 import { everyNth } from "../testing/tier.ts";
-import { yarn } from "../testing/yarn.ts";
+import { yarn } from "../tests/convert/yarn.ts";
 import { Fields } from "./checkpoint/json.ts";
 import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { ConvertError } from "./errors.ts";

@@ -1,6 +1,13 @@
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
-import { tinyCheckpoint, withHeader, writeCheckpoint } from "../../testing/checkpoints.ts";
+import {
+  safetensors,
+  storeFloats,
+  tinyCheckpoint,
+  withHeader,
+  writeCheckpoint,
+} from "../../testing/checkpoints.ts";
+import { fullTier } from "../../testing/tier.ts";
 import { run, runJson, task, withFolder } from "../../testing/commands.ts";
 
 Deno.test("cli: convert makes a file that generate runs, and exits with 1 for unsupported checkpoints", async () => {
@@ -32,6 +39,26 @@ Deno.test("cli: convert makes a file that generate runs, and exits with 1 for un
       /^Error: Cannot convert .*tiny\/model\.safetensors, .*: the file is cut short\n$/,
     );
     assertEquals([...Deno.readDirSync(folder)].map(({ name }) => name).sort(), ["a.gguf", "b.gguf", "tiny"]);
+  });
+});
+
+fullTier.test("cli: convert merges an adapter and reports the rounding of its matrices", async () => {
+  await withFolder(async (folder) => {
+    const [base, lora, out] = ["base", "lora", "out.gguf"].map((name) => join(folder, name));
+    for (const path of [base, lora]) await Deno.mkdir(path);
+    await writeCheckpoint(base, tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }));
+    const config = { peft_type: "LORA", r: 2, lora_alpha: 1 };
+    await Deno.writeTextFile(join(lora, "adapter_config.json"), JSON.stringify(config));
+    const pair = Object.entries({ A: [2, 256], B: [128, 2] }).map(([part, shape]) => {
+      const values = new Float32Array(shape[0] * shape[1]).fill(0.3);
+      const name = `base_model.model.model.layers.3.mlp.down_proj.lora_${part}.weight`;
+      return [name, storeFloats("F32", shape, values)] as const;
+    });
+    await Deno.writeFile(join(lora, "adapter_model.safetensors"), safetensors(pair));
+    const { code, stdout, stderr } = await run(["convert", base, "--lora", lora, "--out", out]);
+    assertEquals([code, stderr], [0, ""]);
+    assertMatch(stdout, /\n +1 tensors BF16 with LoRA to F16\n/);
+    assertMatch(stdout, /\n +0\.000\d\d +\d\.\d\de-\d +blk\.3\.ffn_down\.weight\n/);
   });
 });
 

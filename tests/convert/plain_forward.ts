@@ -5,7 +5,7 @@
  */
 
 import { type ModelType, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
-import { yarn, type YarnKeys } from "../../testing/yarn.ts";
+import { yarn, type YarnKeys } from "./yarn.ts";
 
 type Rows = Float64Array[]; // [tokens] of [width]
 
