@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { Random } from "../../testing/random.ts";
 import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
-import { firstTier, fullTier } from "../../testing/tier.ts";
+import { fullTier } from "../../testing/tier.ts";
 import { ConvertError } from "../errors.ts";
 import { BF16, CheckpointFolder, Written } from "../testing.ts";
 import { quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
@@ -176,8 +176,7 @@ for (const [what, [quantize, settings, kind]] of Object.entries(KINDS)) {
 }
 
 for (const [what, settings, quantize] of [["GPTQ", GPTQ, gptq({})], ["AWQ", AWQ, awq]] as const) {
-  const tier = what === "GPTQ" ? firstTier : fullTier;
-  tier.test(`packed integers: a ${what} model keeps its values in a file whose rows are reordered`, async () => {
+  fullTier.test(`packed integers: a ${what} model keeps its values in a file whose rows are reordered`, async () => {
     const files: Written[] = [];
     for (const plain of [true, false]) {
       const change = (checkpoint: TinyCheckpoint) => {
