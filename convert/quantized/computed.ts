@@ -1,6 +1,8 @@
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
+import { quote } from "../../engine/gguf/errors.ts";
 import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
 import type { BlockType, FloatType, SafeTensor } from "../checkpoint/tensors.ts";
+import { refuse } from "../errors.ts";
 
 /** Approximate bytes of the rows that are computed together. */
 const TILE_BYTES = 16 * 1024 * 1024;
@@ -62,6 +64,7 @@ function computed(
   rowBytes: number,
   fill: FillRows<Uint8Array>,
 ): SafeTensor {
+  if (!(rowBytes > 0)) refuse(file, `tensor ${quote(name)}`, "must have at least one column (got none)");
   const rows = shape.slice(0, -1).reduce((product, size) => product * size, 1);
   const byteLength = rows * rowBytes;
   const each = rowBytes * Math.max(1, Math.floor(tileBytes / rowBytes));

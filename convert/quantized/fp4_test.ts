@@ -138,6 +138,14 @@ const BAD: Record<string, [style: Style, change: Change, words: string]> = {
     ({ weight_scale: scale }) => ({ weight_scale: { ...scale, shape: [12, 24] } }),
     `${SCALE}": must have shape rows x columns / 16 of the weight's 24 x 96 (got 12 x 24)`,
   ],
+  "no columns": [
+    "ModelOpt",
+    () => ({
+      weight: { dtype: "U8", shape: [24, 0], bytes: new Uint8Array() },
+      weight_scale: { dtype: "F8_E4M3", shape: [24, 0], bytes: new Uint8Array() },
+    }),
+    `tensor "m.weight": must have at least one column (got none)`,
+  ],
   "a factor of 0": [
     "ModelOpt",
     () => ({ weight_scale_2: storeFloats("F32", [], Float32Array.of(0)) }),

@@ -40,11 +40,13 @@ const Q8_0 = { columns: 32, bytes: 34 };
  */
 function gridOf({ weight, scales }: Scaled, blocks: readonly Block[]): Grid {
   const { shape } = weight;
-  if (shape.length !== 2 && shape.length !== 3) wrongShape(weight, "of two or three dimensions");
+  if (shape.length < 2 || shape.length > 3 || shape.includes(0)) {
+    wrongShape(weight, "of two or three dimensions, each at least 1");
+  }
   const [rows, columns] = shape.slice(-2);
   const lead = shape.slice(0, -2);
   const count = lead[0] ?? 1;
-  const found = scales.shape.filter((size) => size !== 1).join(" x ");
+  const found = inWords(scales.shape);
   const grids = [
     { rows: rows * count, block: [rows * count, columns] },
     { rows, block: [rows, columns] },
@@ -55,11 +57,16 @@ function gridOf({ weight, scales }: Scaled, blocks: readonly Block[]): Grid {
     return { rows, gridRows: Math.ceil(rows / block[0]), gridColumns: Math.ceil(columns / block[1]), block };
   });
   const sizes = grids.map(({ rows: each, gridRows, gridColumns }) =>
-    [rows * count / each, gridRows, gridColumns].filter((size) => size !== 1).join(" x ")
+    inWords([...lead.length > 0 ? [rows * count / each] : [], gridRows, gridColumns])
   );
   const grid = grids[sizes.indexOf(found)];
-  const allowed = [...new Set(sizes)].map((size) => size || "1").join(", or ");
+  const allowed = [...new Set(sizes)].join(", or ");
   return grid ?? wrongShape(scales, `${allowed}, for the weight's shape ${shape.join(" x ")}`);
+}
+
+/** Returns a shape in words, without sizes of 1 at its end. */
+function inWords(shape: readonly number[]): string {
+  return shape.slice(0, 1 + shape.findLastIndex((size) => size !== 1)).join(" x ") || "1";
 }
 
 /** Calls `check` with all scales, some at a time. Throws ConvertError for a scale that is not a finite factor. */

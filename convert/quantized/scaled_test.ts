@@ -196,6 +196,22 @@ const BAD: Record<string, [change: Change, settings: unknown, words: string]> = 
     deepseek,
     `${UP}_scale_inv": must have shape 1, or 3 x 2, or 100, for the weight's shape 100 x 160 (got 2 x 3)`,
   ],
+  "scales of columns": [
+    ({ parts: { weight } }) => ({
+      weight: { ...weight, shape: [80, 200] },
+      weight_scale_inv: storeFloats("F32", [1, 80], new Float32Array(80)),
+    }),
+    deepseek,
+    `${UP}_scale_inv": must have shape 1, or 2 x 3, or 80, for the weight's shape 80 x 200 (got 1 x 80)`,
+  ],
+  "a weight without columns": [
+    () => ({
+      weight: { dtype: "F8_E4M3", shape: [100, 0], bytes: new Uint8Array() },
+      weight_scale_inv: storeFloats("F32", [], Float32Array.of(1)),
+    }),
+    deepseek,
+    `${UP}": must have shape of two or three dimensions, each at least 1 (got 100 x 0)`,
+  ],
   "scales of integers": [
     ({ parts: { weight_scale_inv: { shape, bytes } } }) => ({
       weight_scale_inv: { dtype: "I32", shape, bytes },
