@@ -3,7 +3,7 @@ import { Random } from "../../testing/random.ts";
 import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
 import { ConvertError } from "../errors.ts";
 import { BF16, CheckpointFolder, MXFP4, Written } from "../testing.ts";
-import { quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
+import { assertRobust, quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
 
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 const signed = (code: number) => code & 8 ? -E2M1[code & 7] : E2M1[code];
@@ -173,3 +173,9 @@ for (const [what, [style, change, words]] of Object.entries(BAD)) {
     assertStringIncludes(message, words);
   });
 }
+
+Deno.test("4-bit floats: changed tensors give values or a ConvertError", async () => {
+  for (const [style, settings] of KINDS) {
+    await assertRobust(fp4(style)(new Random(1), 24, 192, "m").parts, settings, 60);
+  }
+});

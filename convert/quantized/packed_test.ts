@@ -4,7 +4,7 @@ import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../..
 import { fullTier } from "../../testing/tier.ts";
 import { ConvertError } from "../errors.ts";
 import { BF16, CheckpointFolder, Written } from "../testing.ts";
-import { quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
+import { assertRobust, quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
 
 interface Style {
   readonly bits?: 4 | 8;
@@ -285,3 +285,10 @@ for (const [what, [settings, words, quantize, change]] of Object.entries(BAD)) {
     assertStringIncludes(message, words);
   });
 }
+
+Deno.test("packed integers: changed tensors give values or a ConvertError", async () => {
+  const kinds = [[gptq({ order: true }), GPTQ], [awq, AWQ], [packed({ zeros: true }), COMPRESSED]] as const;
+  for (const [quantize, settings] of kinds) {
+    await assertRobust(quantize(new Random(1), 40, 192, "m").parts, settings, 60);
+  }
+});

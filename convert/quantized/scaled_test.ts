@@ -9,7 +9,7 @@ import { ConvertError } from "../errors.ts";
 import { BF16, CheckpointFolder } from "../testing.ts";
 import { computedFloats } from "./computed.ts";
 import { readNumbers } from "./numbers.ts";
-import { quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
+import { assertRobust, quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
 
 /** Returns the value of E4M3's code, which is not 127 or 255. */
 function e4m3(code: number): number {
@@ -239,6 +239,12 @@ for (const [what, [change, settings, words]] of Object.entries(BAD)) {
     assertStringIncludes(message, words);
   });
 }
+
+Deno.test("quantized: changed tensors give values or a ConvertError", async () => {
+  for (const style of [inverse, { dtype: "I8", block: [1, 1e9] }] as const) {
+    await assertRobust(draw(style)(new Random(1), 100, 160).parts, deepseek, 60);
+  }
+});
 
 Deno.test("quantized: rejects FP8 weights without scales", async () => {
   const bare: QuantizeMatrix = (random, rows, columns) => {

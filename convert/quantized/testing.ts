@@ -1,4 +1,5 @@
 /** Quantized matrices for tests, alone in a checkpoint or in place of a model's linear layers. */
+import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
 import { Random, seedOf } from "../../testing/random.ts";
 import {
@@ -10,6 +11,8 @@ import {
 import { dequantize } from "../../testing/synth/weights.ts";
 import { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { Fields } from "../checkpoint/json.ts";
+import { type Dtype, DTYPES, isFloat } from "../checkpoint/tensors.ts";
+import { ConvertError } from "../errors.ts";
 import { keepRows, partsOf } from "../quantize/row_encoders.ts";
 import { readNumbers } from "./numbers.ts";
 import { dequantizeCheckpoint } from "./quantized.ts";
@@ -47,7 +50,9 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
     await Deno.writeFile(join(folder, "model.safetensors"), safetensors(tensors));
     using checkpoint = await Checkpoint.open(folder);
     dequantizeCheckpoint(checkpoint, Fields.of("config.json", { quantization_config: settings }));
-    const weight = checkpoint.tensors.get("m.weight")!;
+    const weight = checkpoint.tensors.get("m.weight");
+    // In a model, the missing tensor would be refused.
+    if (!weight || !(weight.compute || isFloat(weight.dtype))) throw new ConvertError("not quantized");
     const { shape, format, dtype, blocks } = weight;
     const kind = [format, dtype, ...blocks ? [blocks.kind] : []].join(" ");
     const values = readNumbers(checkpoint, weight);
@@ -63,6 +68,49 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
     return { shape, values, kind, exact, factor: "factor" in blocks ? blocks.factor : undefined };
   } finally {
     await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Reads a module after `count` random changes, one at a time. Each gives values of the shape, or a ConvertError. */
+export async function assertRobust(
+  parts: QuantizedMatrix["parts"],
+  settings: unknown,
+  count: number,
+): Promise<void> {
+  const random = new Random(seedOf(Object.keys(parts).join()));
+  const names = Object.keys(parts);
+  for (let i = 0; i < count; i++) {
+    const name = names[random.below(names.length)];
+    const changed = { ...parts, [name]: mutated(parts[name], random) };
+    if (random.below(8) === 0) delete (changed as Record<string, StoredTensor>)[name];
+    try {
+      const { shape, values } = await readMatrix(changed, settings);
+      assertEquals(values.length, shape.reduce((product, size) => product * size, 1));
+    } catch (error) {
+      assert(error instanceof ConvertError, `${name}: ${error}`);
+    }
+  }
+}
+
+/** Returns the tensor with another type, another shape or other bytes. The bytes still match type and shape. */
+function mutated(tensor: StoredTensor, random: Random): StoredTensor {
+  const { dtype, shape, bytes } = tensor;
+  const size = DTYPES[dtype];
+  switch (random.below(3)) {
+    case 0: {
+      const others = Object.keys(DTYPES).filter((other) => DTYPES[other as Dtype] === size);
+      return { ...tensor, dtype: others[random.below(others.length)] as Dtype };
+    }
+    case 1: {
+      const shapes = [shape.toReversed(), [...shape, 1], [1, ...shape], [bytes.length / size], [0, ...shape]];
+      const other = shapes[random.below(shapes.length)];
+      return { dtype, shape: other, bytes: other.includes(0) ? new Uint8Array() : bytes };
+    }
+    default: {
+      const other = bytes.slice();
+      for (let i = 0; i < 4 && other.length > 0; i++) other[random.below(other.length)] = random.below(256);
+      return { ...tensor, bytes: other };
+    }
   }
 }
 
