@@ -31,7 +31,7 @@ Deno.test("OpenAPI document: states for every body field whether it may be null"
   for (const [path, { post }] of Object.entries<{ post?: { requestBody?: { content: object } } }>(paths)) {
     const [body] = Object.values(post?.requestBody?.content ?? {});
     if (!body?.example) continue;
-    const app = path.endsWith("rerank") ? ranking : generating;
+    const app = /rerank|classify|moderations/.test(path) ? ranking : generating;
     for (const [field, shown] of Object.entries(schemaOf(body.schema).properties ?? {})) {
       const response = await app.request(path, {
         method: "POST",

@@ -74,7 +74,7 @@ Deno.test("execute: refuses streams, unknown urls and deep values", async () => 
   };
   const url = "/v1/completions";
   assertEquals(await refuse(url, { ...completion, stream: true }), [400, "unsupported_value", "stream"]);
-  assertEquals(await refuse("/v1/moderations", completion), [404, "unknown_url", "url"]);
+  assertEquals(await refuse("/v1/images/edits", completion), [404, "unknown_url", "url"]);
   const deep = JSON.parse("[".repeat(200_000) + "]".repeat(200_000));
   assertEquals(await refuse(url, { ...completion, metadata: deep }), [400, "invalid_json", null]);
   assertEquals(engine.requests, []);

@@ -4,8 +4,11 @@ import { completions } from "./openai/completions.ts";
 import { embeddings } from "./openai/embeddings.ts";
 import { infill } from "./llama_server/infill.ts";
 import { messages } from "./anthropic/messages.ts";
+import { CLASSIFICATIONS } from "./openai/classify.ts";
+import { moderations } from "./openai/moderations.ts";
 import { RERANKS } from "./llama_server/rerank.ts";
 import { responses } from "./openai/responses.ts";
+import { SCORES } from "./openai/score.ts";
 import type { Generation } from "./generation/generation_endpoint.ts";
 
 /** The endpoints that HTTP, batches and workers all answer. */
@@ -18,6 +21,9 @@ export const GENERATIONS: readonly Generation[] = [
   infill,
   embeddings,
   ...RERANKS,
+  ...SCORES,
+  ...CLASSIFICATIONS,
+  moderations,
 ];
 
 /** The allowed values of a batch line's `url`. */

@@ -34,13 +34,32 @@ export function normalized(row: Float32Array, dimensions = row.length): Float32A
   return part.map((x) => x * scale);
 }
 
-/**
- * Returns a document's relevance from 0 to 1: the softmax probability of the first label, or the sigmoid of the only
- * one.
- */
-export function relevance(logits: Float32Array): number {
-  if (logits.length === 1) return 1 / (1 + Math.exp(-logits[0]));
+/** Returns the cosine of the angle between two rows. A row of zeros is similar to none. */
+export function similarity(a: Float32Array, b: Float32Array): number {
+  let [product, squaresA, squaresB] = [0, 0, 0];
+  for (let i = 0; i < a.length; i++) {
+    product += a[i] * b[i];
+    squaresA += a[i] * a[i];
+    squaresB += b[i] * b[i];
+  }
+  return squaresA > 0 && squaresB > 0 ? product / Math.sqrt(squaresA * squaresB) : 0;
+}
+
+/** Returns the probability of the only label of a head: the sigmoid of its logit. */
+export function sigmoid(logit: number): number {
+  return 1 / (1 + Math.exp(-logit));
+}
+
+/** Returns the probabilities of a head's labels: the softmax of their logits, or the sigmoid of the only one. */
+export function probabilities(logits: Float32Array): number[] {
+  if (logits.length === 1) return [sigmoid(logits[0])];
   const most = logits.reduce((a, b) => Math.max(a, b));
-  const sum = logits.reduce((sum, logit) => sum + Math.exp(logit - most), 0);
-  return Math.exp(logits[0] - most) / sum;
+  const weights = Array.from(logits, (logit) => Math.exp(logit - most));
+  const sum = weights.reduce((sum, weight) => sum + weight, 0);
+  return weights.map((weight) => weight / sum);
+}
+
+/** Returns a document's relevance from 0 to 1: the probability of the first label. */
+export function relevance(logits: Float32Array): number {
+  return probabilities(logits)[0];
 }

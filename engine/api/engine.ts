@@ -60,6 +60,8 @@ export interface PooledInfo {
   readonly encoder?: boolean;
   /** Floats per row: for a ranking model ("rank") one logit per label, otherwise the model's width. */
   readonly size: number;
+  /** The names of a ranking head's labels, if the file has them. */
+  readonly labels?: readonly string[];
 }
 
 export interface EngineStats {

@@ -227,7 +227,12 @@ async function loadMeasured(
     backend: backend.info.name as BackendName,
     images: measuredTower !== undefined,
     pooled: backend.abilities.pools
-      ? { kind: described.pooling.kind, size: pooledColumns(plan), encoder: isEncoder(plan) }
+      ? {
+        kind: described.pooling.kind,
+        size: pooledColumns(plan),
+        encoder: isEncoder(plan),
+        labels: described.pooling.names,
+      }
       : undefined,
     adapters: described.adapters?.infos,
   };

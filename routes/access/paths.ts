@@ -31,10 +31,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "/v1/health": "GET /health says whether the server works",
   "/version": "GET /doc names the version",
   "/v1/version": "GET /doc names the version",
-  "/v1/moderations": "compy has no moderation models; POST /v1/rerank judges texts",
-  "/v1/score": "POST /v1/rerank scores documents for a query",
-  "/score": "POST /v1/rerank scores documents for a query",
-  "/v1/classify": "POST /v1/rerank scores documents for a query",
 };
 
 /** Returns the endpoint to use instead of a path of another server; undefined for other paths. */

@@ -1,6 +1,6 @@
 import { type EmbedResult, type Engine, EngineError } from "../../engine/mod.ts";
 import { ApiError, queueFull } from "../core/errors.ts";
-import type { RunOptions } from "./generation.ts";
+import { checkTokens, type RunOptions } from "./generation.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
 
 /** Codes of engine errors after which nothing has run. */
@@ -36,10 +36,35 @@ export async function embedAll(
   }
 }
 
-/** The ability that an endpoint needs from a model. */
-export type Ability = "generation" | "embeddings" | "ranking";
+/**
+ * Returns the tokens of a text to pool; token ids stay as they are. Throws ApiError, which names the field, for ids
+ * outside the vocabulary and for an empty text.
+ */
+export function encodeText(
+  engine: Engine,
+  text: string | number[],
+  index: number,
+  field = "input",
+): readonly number[] {
+  if (typeof text !== "string") {
+    checkTokens(engine, text, field);
+    return text;
+  }
+  const ids = engine.encodePrompt(text.toWellFormed());
+  if (ids.length > 0) return ids;
+  const message = `Invalid "${field}": a text must have at least one token (text ${index} has none)`;
+  throw new ApiError(400, "invalid_value", message, { param: field });
+}
 
-/** Throws ApiError 400 when the model lacks the needed ability: to generate, embed or rank. */
+/** Returns the names of a ranking head's labels, as Hugging Face names those that a file does not name. */
+export function labelsOf({ model: { pooled } }: Engine): readonly string[] {
+  return pooled?.labels ?? Array.from({ length: pooled?.size ?? 0 }, (_, i) => `LABEL_${i}`);
+}
+
+/** The ability that an endpoint needs from a model. */
+export type Ability = "generation" | "embeddings" | "ranking" | "classification" | "scoring";
+
+/** Throws ApiError 400 when the model lacks the needed ability. Every model that pools texts can score them. */
 export function checkAbility(engine: Engine, wanted: Ability): void {
   const { id, pooled } = engine.model;
   if (wanted === "generation") {
@@ -50,10 +75,15 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
     const message = `The model "${id}" ${does} and generates no text: use ${path}, or another model`;
     throw new ApiError(400, "not_supported", message, { param: "model" });
   }
-  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // a GPU engine refuses
-  const message = wanted === "ranking"
-    ? `The model "${id}" cannot rank: it has no ranking head (pooling_type rank and cls.output.weight); ` +
-      "use /v1/embeddings, or a model that ranks"
+  if (pooled === undefined || wanted === "scoring") return; // a GPU engine refuses
+  if ((pooled.kind === "rank") === (wanted !== "embeddings")) return;
+  const message = wanted !== "embeddings"
+    ? `The model "${id}" cannot ${
+      wanted === "ranking" ? "rank" : "classify"
+    }: it has no ranking head (pooling_type rank ` +
+      `and cls.output.weight); use /v1/embeddings, or a model that ${
+        wanted === "ranking" ? "ranks" : "classifies"
+      }`
     : `The model "${id}" ranks documents and gives no embeddings; use /v1/rerank, or serve it with --pooling ` +
       (pooled.encoder ? "mean" : "last");
   throw new ApiError(400, "not_supported", message, { param: "model" });

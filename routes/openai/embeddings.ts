@@ -2,10 +2,10 @@ import { z } from "@hono/zod-openapi";
 import { encodeBase64 } from "@std/encoding/base64.js";
 import type { Engine } from "../../engine/mod.ts";
 import { encodeAll, normalized } from "../../engine/answers/rows.ts";
-import { embedAll } from "../generation/embedding.ts";
+import { embedAll, encodeText } from "../generation/embedding.ts";
 import { ApiError } from "../core/errors.ts";
 import { documented, LIMITS, modelField } from "../core/fields.ts";
-import { checkTokens, type Prepared, type RunOptions } from "../generation/generation.ts";
+import type { Prepared, RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { each, textsOrIds } from "../generation/texts_or_ids.ts";
 import { paced } from "../core/paced.ts";
@@ -59,7 +59,9 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       `Invalid "dimensions": must be at most ${most}, the vector length of this model (got ${dimensions})`;
     throw new ApiError(400, "invalid_value", message, { param: "dimensions" });
   }
-  const inputs = await paced(() => encodeAll(each(body.input), (text, index) => encode(engine, text, index)));
+  const inputs = await paced(() =>
+    encodeAll(each(body.input), (text, index) => encodeText(engine, text, index))
+  );
   const shown = body.encoding_format === "base64" ? base64 : (row: Float32Array) => Array.from(row);
   return {
     stream: false,
@@ -75,17 +77,6 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
       return { object: "list", data, model: engine.model.id, usage: counts };
     },
   };
-}
-
-function encode(engine: Engine, text: string | number[], index: number): readonly number[] {
-  if (typeof text !== "string") {
-    checkTokens(engine, text, "input");
-    return text;
-  }
-  const ids = engine.encodePrompt(text.toWellFormed());
-  if (ids.length > 0) return ids;
-  const message = `Invalid "input": a text must have at least one token (text ${index} has none)`;
-  throw new ApiError(400, "invalid_value", message, { param: "input" });
 }
 
 /** Returns a row as base64 of little-endian 32-bit floats. */

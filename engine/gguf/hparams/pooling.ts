@@ -23,6 +23,8 @@ export interface ModelPooling {
   readonly kind: PoolingKind;
   /** Number of labels of the ranking head; 0 without a head. */
   readonly labels: number;
+  /** The labels' names, if the file has one for each. */
+  readonly names?: readonly string[];
 }
 
 /** Name of the ranking head's tensor, without `.weight`. */
@@ -42,7 +44,9 @@ export function readPooling(
   usual: PoolingKind = "last",
 ): ModelPooling {
   const kind = chosen ?? kindOf(file) ?? usual;
-  return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
+  if (kind !== "rank") return { kind, labels: 0 };
+  const labels = labelsOf(file);
+  return { kind, labels, names: namesOf(file, labels) };
 }
 
 /**
@@ -59,6 +63,13 @@ function kindOf(file: GgufFile): PoolingKind | undefined {
     keys.refuse("pooling_type", String(code), "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)");
   }
   return KINDS[code];
+}
+
+/** Returns the labels' names; undefined unless the file has one for each. */
+function namesOf({ metadata }: GgufFile, labels: number): readonly string[] | undefined {
+  const keys = new ArchitectureKeys(metadata, metadata.getString("general.architecture"));
+  const names = metadata.getStrings(keys.name("classifier.output_labels"));
+  return names?.length === labels ? names : undefined;
 }
 
 function labelsOf(file: GgufFile): number {
