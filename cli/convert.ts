@@ -27,7 +27,12 @@ const OPTIONS = {
       `store all matrices as ${
         QUANTIZE_TO.join(", ")
       }, and report the error of each; if rows do not divide into the ` +
-      "format's blocks (256 values for q6_k and q4_k, 128 for q1_0, 64 for q2_0), q8_0 takes its place",
+      "format's blocks (256 values for *_k and iq4_xs, 128 for q1_0, 64 for q2_0), q8_0 takes its place, or iq4_nl the " +
+      "place of q3_k, q2_k and iq4_xs",
+  }),
+  imatrix: path("FILE", {
+    help:
+      "weigh columns by an importance matrix of imatrix or llama.cpp (GGUF), in the formats *_k and iq4_*; needs --quantize",
   }),
   json: onOff({
     help:
@@ -63,7 +68,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);
   if (given === undefined) return 0;
   if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
-  const { values: { out: path, mmproj, lora, quantize } } = given;
+  const { values: { out: path, mmproj, lora, quantize, imatrix } } = given;
   if (path === undefined && mmproj === undefined) {
     throw new UsageError(
       "Give the file to write: --out FILE.gguf, or --mmproj FILE.gguf for the vision tower",
@@ -72,10 +77,17 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   if (path === undefined && lora !== undefined) {
     throw new UsageError("--lora needs --out: it changes the text part");
   }
+  if (imatrix !== undefined && (quantize === undefined || path === undefined)) {
+    throw new UsageError(
+      quantize === undefined
+        ? "--imatrix needs --quantize TYPE"
+        : "--imatrix needs --out: it weighs the text part",
+    );
+  }
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const run = (convert: typeof convertCheckpoint, out: string) =>
-    converted(convert, { folder, out, lora, quantize, signal: stop.signal });
+    converted(convert, { folder, out, lora, quantize, importance: imatrix, signal: stop.signal });
   const model = path === undefined ? undefined : await run(convertCheckpoint, path);
   const tower = mmproj === undefined ? undefined : await run(convertVision, mmproj);
   const reports = [model, tower].filter((report) => report !== undefined);
@@ -125,11 +137,12 @@ function asJson({ path, fileBytes, architecture, leftOut, tensors, refusal }: Co
 }
 
 function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string {
-  const { path, fileBytes, architecture, leftOut, tensors, refusal } = report;
+  const { path, fileBytes, architecture, leftOut, tensors, weighed, refusal } = report;
   const kinds = Map.groupBy(tensors, ({ source, type }) => source === type ? type : `${source} to ${type}`);
   return [
     `${path}: ${architecture}, ${(fileBytes / 1e6).toFixed(1)} MB, read back and compared`,
     ...[...kinds].map(([kind, tensors]) => `  ${String(tensors.length).padStart(5)} tensors ${kind}`),
+    ...(weighed ? [`  ${String(weighed).padStart(5)} tensors weighed by the importance matrix`] : []),
     ...Object.entries(leftOut).map(([what, count]) =>
       `  ${String(count).padStart(5)} tensors left out: ${what}`
     ),

@@ -14,7 +14,8 @@ import { denseName, readTextModules } from "./encoders/pooling.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
 import { dequantizeCheckpoint } from "./quantized/quantized.ts";
 import { readRanker } from "./encoders/ranker.ts";
-import type { QuantizeTo } from "./quantize/quantize_to.ts";
+import type { Quantization, QuantizeTo } from "./quantize/quantize_to.ts";
+import { ColumnWeights } from "./importance.ts";
 import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./quantize/row_encoders.ts";
 import { endEntries } from "./tokenizer/special_tokens.ts";
@@ -24,6 +25,7 @@ import type { OutputTensor } from "./write/output_tensor.ts";
 import { refusalOf, towerRefusalOf, verify } from "./write/verify.ts";
 
 export { ConvertError } from "./errors.ts";
+export { type ImportanceMatrix, type MatrixInputs, writeImportance } from "./importance.ts";
 export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
 
 export interface ConvertOptions {
@@ -35,6 +37,8 @@ export interface ConvertOptions {
   readonly lora?: string;
   /** Format for all matrices. Without it, every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;
+  /** Path of an importance matrix in llama.cpp's GGUF format; the quantizers then weigh columns by it. */
+  readonly importance?: string;
   /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
   /** Stops the conversion and removes the partial file. */
@@ -57,6 +61,8 @@ export interface ConvertReport {
   readonly fileBytes: number;
   readonly architecture: string;
   readonly tensors: readonly TensorReport[];
+  /** Number of tensors that were quantized by an importance matrix; undefined without one. */
+  readonly weighed?: number;
   /** Number of unused checkpoint tensors, by model part. */
   readonly leftOut: Readonly<Record<string, number>>;
   /** Reason why compy cannot run the file; undefined if it can. */
@@ -76,7 +82,8 @@ const QUANTIZATION_VERSION = 2;
  * read or written.
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
-  const { folder, lora, quantize } = options;
+  const { folder, lora } = options;
+  const quantize = await quantizationOf(options);
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
@@ -93,13 +100,19 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
     tensors.push(...list.tensors);
   }
   const model = { ...converted, tensors };
+  if (quantize?.weights?.used.size === 0) {
+    throw new ConvertError(
+      `The importance matrix ${options.importance} names no quantized matrix of this model`,
+    );
+  }
   const entries = [
     ...model.entries,
     ...fileEntries(folder, model.tensors),
     ...modules.entries,
     ...await readTokenizer(folder, model),
   ];
-  return await write(options, { ...model, entries }, refusalOf);
+  const report = await write(options, { ...model, entries }, refusalOf);
+  return { ...report, weighed: quantize?.weights?.used.size };
 }
 
 /** Converts the vision tower of a checkpoint into an `mmproj` file, as `convertCheckpoint` converts the model. */
@@ -108,7 +121,7 @@ export async function convertVision(options: ConvertOptions): Promise<ConvertRep
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
-  const tower = await convertTower(config, checkpoint, quantize);
+  const tower = await convertTower(config, checkpoint, quantize && { to: quantize });
   const entries = [...tower.entries, ...fileEntries(folder, tower.tensors)];
   return await write(options, { ...tower, entries }, towerRefusalOf);
 }
@@ -144,6 +157,14 @@ async function write(
     await partial.discard();
     throw error;
   }
+}
+
+async function quantizationOf({ quantize, importance }: ConvertOptions): Promise<Quantization | undefined> {
+  if (quantize === undefined) return undefined;
+  return {
+    to: quantize,
+    weights: importance === undefined ? undefined : await ColumnWeights.read(importance),
+  };
 }
 
 function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress {

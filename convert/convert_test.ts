@@ -162,7 +162,12 @@ Deno.test("convert: pairs llama's query and key rows and applies Llama 3's rotar
 const MOST_ERROR: Record<QuantizeTo, number> = {
   q8_0: 0.007,
   q6_k: 0.02,
+  q5_k: 0.04,
   q4_k: 0.08,
+  q3_k: 0.17,
+  q2_k: 0.35,
+  iq4_xs: 0.1,
+  iq4_nl: 0.1,
   q4_0: 0.13,
   mxfp4: 0.13,
   q2_0: 0.4,
@@ -196,17 +201,23 @@ for (const quantize of QUANTIZE_TO) {
   });
 }
 
-for (const [quantize, block] of [["q6_k", 256], ["q4_k", 256], ["q1_0", 128]] as const) {
-  Deno.test(`convert: --quantize ${quantize} uses Q8_0 when a row would cut blocks of ${block}`, async () => {
+for (
+  const [quantize, block, instead] of [["q6_k", 256, "q8_0"], ["q2_k", 256, "iq4_nl"], [
+    "q1_0",
+    128,
+    "q8_0",
+  ]] as const
+) {
+  Deno.test(`convert: --quantize ${quantize} uses ${instead} when a row would cut blocks of ${block}`, async () => {
     await using folder = await CheckpointFolder.make(BF16);
     const { tensors } = await folder.convert({ quantize });
     for (const { name, type, shape, error } of tensors) {
       if (shape.length < 2 || name.includes("conv1d")) continue;
       // Conversion reorders the columns of ssm_out in heads of 32.
       const whole = shape[0] % block === 0 && !name.includes("ssm_out");
-      assertEquals(type.toLowerCase(), whole ? quantize : "q8_0", name);
+      assertEquals(type.toLowerCase(), whole ? quantize : instead, name);
       assert(
-        error!.relativeRms < (whole ? MOST_ERROR[quantize] : MOST_ERROR.q8_0),
+        error!.relativeRms < MOST_ERROR[whole ? quantize : instead],
         `${name}: ${error!.relativeRms}`,
       );
     }

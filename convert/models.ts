@@ -40,7 +40,7 @@ import { type Entry, entry } from "./write/metadata.ts";
 import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./write/output_tensor.ts";
 import type { Ranker } from "./encoders/ranker.ts";
-import type { QuantizeTo } from "./quantize/quantize_to.ts";
+import type { Quantization } from "./quantize/quantize_to.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./hybrids/qwen35.ts";
 import {
   convertBailingMoe2,
@@ -171,7 +171,7 @@ const LEFT_OUT: LeftOut = [
 export function convertModel(
   root: Fields,
   checkpoint: Checkpoint,
-  quantize: QuantizeTo | undefined,
+  quantize: Quantization | undefined,
   ranker?: Ranker,
 ): ConvertedModel {
   const type = modelTypeOf(root);
@@ -235,7 +235,7 @@ function convertEncoder(
   type: string,
   config: Fields,
   checkpoint: Checkpoint,
-  quantize: QuantizeTo | undefined,
+  quantize: Quantization | undefined,
 ): ConvertedModel {
   const { convert, ...known } = ENCODERS[type];
   const finder = new WeightFinder(checkpoint, config);

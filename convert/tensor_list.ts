@@ -14,7 +14,7 @@ import {
   turnedTensor,
   vectorTensor,
 } from "./write/output_tensor.ts";
-import { quantizerOf, type QuantizeTo } from "./quantize/quantize_to.ts";
+import { type Quantization, quantizerOf } from "./quantize/quantize_to.ts";
 import {
   ErrorSums,
   everySecond,
@@ -22,6 +22,7 @@ import {
   multiplyRows,
   quantizeRows,
   type RowEncoder,
+  type RowWeights,
   widenRows,
 } from "./quantize/row_encoders.ts";
 
@@ -37,6 +38,17 @@ export interface StackShape {
   readonly count: number;
   readonly rows: number;
   readonly columns: number;
+}
+
+/** The matrices that an encoder encodes: all `count` of a tensor, or one expert's. */
+interface WeighedShape {
+  /** Name of the tensor without `.weight`. */
+  readonly name: string;
+  /** Number of rows of each matrix. */
+  readonly rows: number;
+  readonly columns: number;
+  readonly count?: number;
+  readonly expert?: number;
 }
 
 /** Selects the rows of each expert. "even" is the first row of each pair. */
@@ -57,7 +69,7 @@ export class TensorList {
   constructor(
     private readonly checkpoint: Checkpoint,
     readonly finder: WeightFinder,
-    private readonly quantize: QuantizeTo | undefined,
+    private readonly quantize: Quantization | undefined,
   ) {}
 
   /** Adds the weight of a linear layer or an embedding. `name` and `module` lack `.weight`. */
@@ -65,7 +77,7 @@ export class TensorList {
     const { of: sourceRows = rows } = order;
     const runs = order.columnOrder?.flat() ?? [columns];
     const [source] = this.#exactBlocks([this.finder.matrix(module, sourceRows, columns)], runs);
-    const encoder = this.#encoder(source, runs);
+    const encoder = this.#encoder(source, { name, rows, columns }, { runs: order.columnOrder });
     this.tensors.push(
       matrixTensor(this.checkpoint, {
         name: `${name}.weight`,
@@ -91,12 +103,12 @@ export class TensorList {
     const plain = parts.every(([, factor]) => factor === 1);
     if (plain) return this.matrix(name, module, sourceRows, columns);
     const source = this.finder.matrix(module, sourceRows, columns);
-    const quantizer = this.quantize && quantizerOf(this.quantize, [columns]);
-    const sums = new ErrorSums();
+    const quantizer = this.quantize && quantizerOf(this.quantize.to, [columns]);
+    const [sums, weights] = [new ErrorSums(), this.#weights({ name, rows: sourceRows, columns })];
     let start = 0;
     const tensors = parts.map(([rows, factor]) => {
       const encoder = quantizer
-        ? quantizeRows(source, quantizer, sums, factor)
+        ? quantizeRows(source, quantizer, { sums, factor, weights })
         : multiplyRows(source, factor, sums);
       const rowOrder = [[start, rows]] as const;
       start += rows;
@@ -119,8 +131,9 @@ export class TensorList {
       refuse(other.weight.file, `tensor ${quote(other.weight.name)}`, detail);
     }
     const sums = new ErrorSums();
-    const parts = sources.map((source) => {
-      const encoder = kept ? keepRows(source, sums) : this.#encoder(source, [columns], sums);
+    const parts = sources.map((source, expert) => {
+      const shape = { name, rows, columns, expert, count: sources.length };
+      const encoder = kept ? keepRows(source, sums) : this.#encoder(source, shape, { sums });
       return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
     });
     this.tensors.push(stackTensors(parts));
@@ -152,7 +165,7 @@ export class TensorList {
         columns,
         source,
         sourceRows: count * of,
-        encoder: this.#encoder(source, [columns], sums),
+        encoder: this.#encoder(source, { name, rows, columns, expert, count }, { sums }),
         rowOrder: [[expert * of + start, rows]],
       }));
     this.tensors.push(stackTensors(parts));
@@ -172,7 +185,7 @@ export class TensorList {
       readonly each?: number;
     } = {},
   ): void {
-    const encoder = this.#encoder(source, [columns]);
+    const encoder = this.#encoder(source, { name, rows, columns, count });
     const options = { name: `${name}.weight`, rows, columns, source, encoder, count, start, of, each };
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
@@ -221,7 +234,7 @@ export class TensorList {
   ): void {
     const height = take === "all" ? rows : rows / 2;
     const paired = take === "even" || take === "odd";
-    const encoder = this.#encoder(source, [columns]);
+    const encoder = this.#encoder(source, { name, rows: height, columns, count });
     const start = take === "second half" ? height : 0;
     const tensor = matrixTensor(this.checkpoint, {
       name: `${name}.weight`,
@@ -253,7 +266,7 @@ export class TensorList {
       columns,
       source,
       sourceRows: count * of,
-      encoder: this.#encoder(source, [columns]),
+      encoder: this.#encoder(source, { name, rows, columns, count }),
       rowOrder: Array.from({ length: count }, (_, part) => [(part + 1) * of - rows, rows] as const),
     });
     this.tensors.push({ ...tensor, shape: [columns, rows, count] });
@@ -340,7 +353,7 @@ export class TensorList {
   #exactBlocks(sources: MatrixSource[], runs: readonly number[], kept = false): MatrixSource[] {
     const blocks = sources.flatMap(({ weight }) => weight.blocks ?? []);
     const kind = blocks[0]?.kind;
-    const wanted = kept || this.quantize === undefined || this.quantize.toUpperCase() === kind;
+    const wanted = kept || this.quantize === undefined || this.quantize.to.toUpperCase() === kind;
     const fits = blocks.length === sources.length && blocks.every((one) => one.kind === kind) &&
       runs.every((run) => run % layoutOf(kind).elements === 0);
     return wanted && fits ? blocks : sources;
@@ -350,9 +363,32 @@ export class TensorList {
    * Returns the encoder for a matrix. A matrix that already has the wanted type keeps its bits. Each run of columns
    * keeps its order.
    */
-  #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
-    const quantizer = this.quantize && quantizerOf(this.quantize, runs);
+  #encoder(
+    source: MatrixSource,
+    shape: WeighedShape,
+    { runs, sums }: { readonly runs?: Runs; readonly sums?: ErrorSums } = {},
+  ): RowEncoder {
+    const quantizer = this.quantize && quantizerOf(this.quantize.to, runs?.flat() ?? [shape.columns]);
     if (!quantizer || source.kind === quantizer.type) return keepRows(source, sums);
-    return quantizeRows(source, quantizer, sums);
+    return quantizeRows(source, quantizer, { sums, weights: this.#weights(shape, runs) });
   }
+
+  /** Returns how much a tensor's columns weigh, in the source's order; undefined without an importance matrix. */
+  #weights({ name, rows, columns, count = 1, expert }: WeighedShape, runs?: Runs): RowWeights | undefined {
+    const all = this.quantize?.weights?.of(`${name}.weight`, columns, count);
+    if (!all) return undefined;
+    const values = expert === undefined ? all : all.subarray(expert * columns, (expert + 1) * columns);
+    return { values: runs ? inSourceOrder(values, runs) : values, columns, rows };
+  }
+}
+
+/** Returns values that stand in the order of `runs` in the order of the source. */
+function inSourceOrder(values: Float32Array, runs: Runs): Float32Array {
+  const out = new Float32Array(values.length);
+  let at = 0;
+  for (const [start, count] of runs) {
+    out.set(values.subarray(at, at + count), start);
+    at += count;
+  }
+  return out;
 }

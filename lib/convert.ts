@@ -7,4 +7,5 @@ export {
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
+  writeImportance,
 } from "../convert/convert.ts";

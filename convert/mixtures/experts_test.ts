@@ -2,7 +2,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
 import { Random, seedOf } from "../../testing/random.ts";
-import { ConvertError } from "../convert.ts";
+import { ConvertError, type ConvertOptions } from "../convert.ts";
+import { writeImportance } from "../importance.ts";
 import { BF16, CheckpointFolder, MXFP4, Written } from "../testing.ts";
 
 const { hidden, layers, heads, kvHeads, headDim } = TINY;
@@ -55,10 +56,36 @@ const modules = (add: (name: string, shape: number[]) => void, layer: string) =>
   }
 };
 
+/** Gives a dense checkpoint experts in one module each. */
+function moduleExperts(checkpoint: TinyCheckpoint): Values {
+  return withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS }, modules);
+}
+
+/** Rows of the shared expert. */
+const SHARED = 96;
+
+/** Gives a hybrid checkpoint stacked experts and a shared one. */
+function hybrid(checkpoint: TinyCheckpoint): Values {
+  const { text_config } = checkpoint.config as { text_config: Record<string, unknown> };
+  delete text_config.intermediate_size;
+  checkpoint.config.model_type = "qwen3_5_moe";
+  const keys = { ...QWEN_KEYS, norm_topk_prob: undefined, shared_expert_intermediate_size: SHARED };
+  return withExperts(checkpoint, keys, (add, layer) => {
+    add(`${layer}mlp.gate.weight`, [COUNT, hidden]);
+    add(`${layer}mlp.experts.gate_up_proj`, [COUNT, 2 * FEED_FORWARD, hidden]);
+    add(`${layer}mlp.experts.down_proj`, [COUNT, hidden, FEED_FORWARD]);
+    add(`${layer}mlp.shared_expert_gate.weight`, [1, hidden]);
+    for (const part of ["gate", "up"]) {
+      add(`${layer}mlp.shared_expert.${part}_proj.weight`, [SHARED, hidden]);
+    }
+    add(`${layer}mlp.shared_expert.down_proj.weight`, [hidden, SHARED]);
+  });
+}
+
 Deno.test("convert: stacks qwen3_moe's experts and keeps its router in f32", async () => {
   let values: Values = new Map();
   await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
-    values = withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS }, modules);
+    values = moduleExperts(checkpoint);
   });
   const report = await folder.convert();
   assertEquals([report.architecture, report.refusal], ["qwen3moe", undefined]);
@@ -93,6 +120,43 @@ Deno.test("convert: reports the error of quantized experts and keeps the router 
   assert(experts.error!.relativeRms > 0 && experts.error!.relativeRms < 0.01);
 });
 
+for (const [model, change] of [["qwen3", moduleExperts], ["qwen3_5", hybrid]] as const) {
+  Deno.test(`convert: --imatrix weighs the columns of each expert of ${model} apart`, async () => {
+    await using folder = await CheckpointFolder.make(
+      { ...BF16, model },
+      (checkpoint) => void change(checkpoint),
+    );
+    const name = "blk.0.ffn_up_exps.weight";
+    // Expert e weighs columns 8e to 8e + 8.
+    const weighs = (expert: number, column: number) => column >> 3 === expert;
+    const sums = Float32Array.from(
+      { length: COUNT * hidden },
+      (_, i) => weighs(Math.floor(i / hidden), i % hidden) ? 100 : 1,
+    );
+    const importance = `${folder.path}.gguf`;
+    const inputs = new Map([[name, { sums, counts: new Float32Array(COUNT).fill(1) }]]);
+    await writeImportance(importance, { dataset: "text", chunks: 1, chunkTokens: 1, inputs });
+    const converted = async (options: Partial<ConvertOptions>) => {
+      await folder.convert(options);
+      const values = (await Written.read(folder.out)).values(name);
+      await Deno.remove(folder.out);
+      return values;
+    };
+    const exact = await converted({});
+    const errorOf = (values: Float32Array, expert: number) =>
+      values.reduce((sum, value, i) => {
+        const isIn = Math.floor(i / (FEED_FORWARD * hidden)) === expert && weighs(expert, i % hidden);
+        return isIn ? sum + (value - exact[i]) ** 2 : sum;
+      }, 0);
+    const plain = await converted({ quantize: "iq4_nl" });
+    const weighed = await converted({ quantize: "iq4_nl", importance });
+    for (let expert = 0; expert < COUNT; expert++) {
+      const share = errorOf(weighed, expert) / errorOf(plain, expert);
+      assert(share < 0.8, `expert ${expert}: ${share}`);
+    }
+  });
+}
+
 const REFUSED: readonly (readonly [key: string, value: unknown])[] = [
   ["norm_topk_prob", false],
   ["decoder_sparse_step", 2],
@@ -112,31 +176,13 @@ for (const [key, value] of REFUSED) {
 
 Deno.test("convert: splits qwen3_5_moe's stacks into gate and up, and keeps the shared expert", async () => {
   let values: Values = new Map();
-  const shared = 96;
   await using folder = await CheckpointFolder.make(BF16, (checkpoint) => {
-    const { text_config } = checkpoint.config as { text_config: Record<string, unknown> };
-    delete text_config.intermediate_size;
-    checkpoint.config.model_type = "qwen3_5_moe";
-    const keys = {
-      ...QWEN_KEYS,
-      norm_topk_prob: undefined,
-      shared_expert_intermediate_size: shared,
-    };
-    values = withExperts(checkpoint, keys, (add, layer) => {
-      add(`${layer}mlp.gate.weight`, [COUNT, hidden]);
-      add(`${layer}mlp.experts.gate_up_proj`, [COUNT, 2 * FEED_FORWARD, hidden]);
-      add(`${layer}mlp.experts.down_proj`, [COUNT, hidden, FEED_FORWARD]);
-      add(`${layer}mlp.shared_expert_gate.weight`, [1, hidden]);
-      for (const part of ["gate", "up"]) {
-        add(`${layer}mlp.shared_expert.${part}_proj.weight`, [shared, hidden]);
-      }
-      add(`${layer}mlp.shared_expert.down_proj.weight`, [hidden, shared]);
-    });
+    values = hybrid(checkpoint);
   });
   const report = await folder.convert();
   assertEquals(report.architecture, "qwen35moe");
   const written = await Written.read(folder.out);
-  assertEquals(written.gguf.metadata.getCount("qwen35moe.expert_shared_feed_forward_length"), shared);
+  assertEquals(written.gguf.metadata.getCount("qwen35moe.expert_shared_feed_forward_length"), SHARED);
   const held = (name: string) => values.get(`model.language_model.layers.2.mlp.${name}`)!;
   const both = held("experts.gate_up_proj");
   for (const [part, first] of [["gate", 0], ["up", FEED_FORWARD]] as const) {

@@ -1,6 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { dequantize } from "../../testing/synth/weights.ts";
-import { q4_k, q6_k } from "./k_quantizers.ts";
+import { iq4_nl, iq4_xs } from "./iq4_quantizers.ts";
+import { q2_k, q4_k, q5_k } from "./scale_min_quantizers.ts";
+import { q3_k, q6_k } from "./scale_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import type { Quantizer } from "./quantizers.ts";
 
@@ -18,19 +20,19 @@ const clamp = (value: number, low: number, high: number) => Math.max(low, Math.m
  * magnitudes, steps are tried around the whole range, and scales are rounded to the nearest integer.
  */
 
-/** Returns the scale and min of 32 values. The min is not above 0. */
-function ggmlFit4(x: readonly number[]): [scale: number, min: number] {
+/** Returns the scale and min of 32 values with codes up to `most`. The min is not above 0. */
+function ggmlFit(x: readonly number[], most: number): [scale: number, min: number] {
   const mean = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / x.length);
   const w = x.map((v) => mean + Math.abs(v));
   const sum = (f: (i: number) => number) => x.reduce((s, _, i) => s + w[i] * f(i), 0);
   const max = Math.max(...x);
   let min = Math.min(0, ...x);
   if (max === min) return [0, min];
-  const code = (v: number, inverse: number) => clamp(nearest(inverse * (v - min)), 0, 15);
-  let scale = (max - min) / 15;
+  const code = (v: number, inverse: number) => clamp(nearest(inverse * (v - min)), 0, most);
+  let scale = (max - min) / most;
   let best = sum((i) => (scale * code(x[i], 1 / scale) + min - x[i]) ** 2);
   for (let step = 0; step <= 20; step++) {
-    const inverse = (14 + 0.1 * step) / (max - min);
+    const inverse = (most - 1 + 0.1 * step) / (max - min);
     const q = x.map((v) => code(v, inverse));
     const [sw, sx] = [sum(() => 1), sum((i) => x[i])];
     const [sq, sqq, sqx] = [sum((i) => q[i]), sum((i) => q[i] ** 2), sum((i) => q[i] * x[i])];
@@ -44,17 +46,17 @@ function ggmlFit4(x: readonly number[]): [scale: number, min: number] {
   return [scale, min];
 }
 
-function ggmlQ4K(x: readonly number[]): number[] {
-  const subs = Array.from({ length: 8 }, (_, j) => ggmlFit4(x.slice(32 * j, 32 * j + 32)));
+const ggmlScaleMin = (codes: number) => (x: readonly number[]): number[] => {
+  const subs = Array.from({ length: 8 }, (_, j) => ggmlFit(x.slice(32 * j, 32 * j + 32), codes));
   const [most, mostMin] = [Math.max(...subs.map(([s]) => s)), Math.max(...subs.map(([, m]) => -m))];
   const [d, dmin] = [half(most / 63), half(mostMin / 63)];
   return x.map((v, i) => {
     const [s, m] = subs[i >> 5];
     const scale = d * Math.min(63, most > 0 ? nearest(s * 63 / most) : 0);
     const min = dmin * Math.min(63, mostMin > 0 ? nearest(-m * 63 / mostMin) : 0);
-    return scale > 0 ? scale * clamp(nearest((v + min) / scale), 0, 15) - min : -min;
+    return scale > 0 ? scale * clamp(nearest((v + min) / scale), 0, codes) - min : -min;
   });
-}
+};
 
 function ggmlFit6(x: readonly number[]): number {
   const extreme = x.reduce((most, v) => Math.abs(v) > Math.abs(most) ? v : most, 0);
@@ -127,10 +129,11 @@ function blocksOf(kind: string): Float32Array[] {
 }
 
 /** Quantizes the first block of the values. */
-function quantized(quantizer: Quantizer, values: Float32Array): Float32Array {
+function quantized(quantizer: Quantizer, values: Float32Array, weights?: Float32Array): Float32Array {
   const { bytes: size, columns, type } = quantizer;
   const [out, restored] = [new Uint8Array(size + 2).fill(0xff), new Float32Array(columns)];
-  assert(quantizer.block(values, 0, out, 1, restored), "refused");
+  const weighed = weights && { values: weights, at: 0 };
+  assert(quantizer.block(values, 0, out, 1, restored, weighed), "refused");
   assertEquals([out[0], out.at(-1)], [0xff, 0xff]);
   const bytes = out.slice(1, -1);
   assertEquals(restored, Float32Array.from(dequantize(type, bytes, columns)));
@@ -140,7 +143,10 @@ function quantized(quantizer: Quantizer, values: Float32Array): Float32Array {
 const squares = (a: ArrayLike<number>, b: ArrayLike<number>) =>
   Array.from(a).reduce((sum, v, i) => sum + (v - b[i]) ** 2, 0);
 
-const GGML = [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K], [q2_0, ggmlQ2_0], [q1_0, ggmlQ1_0]] as const;
+const GGML = [[q4_k, ggmlScaleMin(15)], [q5_k, ggmlScaleMin(31)], [q6_k, ggmlQ6K], [q2_0, ggmlQ2_0], [
+  q1_0,
+  ggmlQ1_0,
+]] as const;
 
 for (const [quantizer, ggml] of GGML) {
   const { columns } = quantizer;
@@ -158,6 +164,10 @@ for (const [quantizer, ggml] of GGML) {
       assert(ours <= theirs, `${ours} and not at most ${theirs}`);
     });
   }
+}
+
+for (const quantizer of [q2_k, q3_k, iq4_xs, iq4_nl, ...GGML.map(([quantizer]) => quantizer)]) {
+  const { columns } = quantizer;
 
   Deno.test(`quantizers: ${quantizer.type} keeps zeros and rejects NaN, infinity and values beyond f16 scales`, () => {
     assertEquals(quantized(quantizer, new Float32Array(columns)), new Float32Array(columns));
@@ -183,3 +193,46 @@ Deno.test("quantizers: Q2_0 and Q1_0 keep weights exactly that are already terna
     assertEquals(squares(quantized(q1_0, signs), signs), 0, `${scale}`);
   }
 });
+
+/** Sum of squared errors over blocks of normal values, in the first 256 columns. */
+function normalError(quantizer: Quantizer): number {
+  const errors = blocksOf("normal").flatMap((values) =>
+    Array.from({ length: COLUMNS / quantizer.columns }, (_, i) => {
+      const block = values.subarray(i * quantizer.columns, (i + 1) * quantizer.columns);
+      return squares(block, quantized(quantizer, block));
+    })
+  );
+  return errors.reduce((sum, error) => sum + error, 0);
+}
+
+Deno.test("quantizers: each format with more bits has a smaller error", () => {
+  const errors = [q2_k, q3_k, iq4_nl, iq4_xs, q4_k, q5_k, q6_k].map(normalError);
+  const shares = errors.slice(1).map((error, i) => error / errors[i]);
+  // IQ4_XS has fewer bits than IQ4_NL and nearly its error; so has Q4_K beside IQ4_XS.
+  const most = [0.3, 0.35, 1.1, 1.1, 0.35, 0.35];
+  assert(shares.every((share, i) => share < most[i]), shares.join());
+});
+
+for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs]) {
+  Deno.test(`quantizers: ${quantizer.type} makes smaller errors in values that weigh more`, () => {
+    const next = random(9);
+    let [plain, weighed] = [0, 0];
+    for (const values of [...blocksOf("normal"), ...blocksOf("of unlike sub-blocks")]) {
+      const block = values.subarray(0, quantizer.columns);
+      const weights = block.map(() => next() < 0.2 ? 0 : next() ** 4);
+      const error = (restored: Float32Array) =>
+        block.reduce((sum, value, i) => sum + weights[i] * (value - restored[i]) ** 2, 0);
+      plain += error(quantized(quantizer, block));
+      weighed += error(quantized(quantizer, block, weights));
+    }
+    assert(weighed < 0.85 * plain, `${weighed / plain}`);
+    const block = blocksOf("normal")[0].subarray(0, quantizer.columns);
+    for (const weight of [0, 3]) {
+      assertEquals(
+        quantized(quantizer, block, block.map(() => weight)),
+        quantized(quantizer, block),
+        "equal weights",
+      );
+    }
+  });
+}

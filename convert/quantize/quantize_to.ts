@@ -1,17 +1,44 @@
-import { q4_k, q6_k } from "./k_quantizers.ts";
+import type { ColumnWeights } from "../importance.ts";
+import { iq4_nl, iq4_xs } from "./iq4_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import { mxfp4, q4_0, q8_0, type Quantizer } from "./quantizers.ts";
+import { q2_k, q4_k, q5_k } from "./scale_min_quantizers.ts";
+import { q3_k, q6_k } from "./scale_quantizers.ts";
+
+const QUANTIZERS = {
+  q8_0,
+  q6_k,
+  q5_k,
+  q4_k,
+  q3_k,
+  q2_k,
+  iq4_xs,
+  iq4_nl,
+  q4_0,
+  mxfp4,
+  q2_0,
+  q1_0,
+} as const satisfies Readonly<Record<string, Quantizer>>;
+
+/** How all matrices are quantized. */
+export interface Quantization {
+  readonly to: QuantizeTo;
+  readonly weights?: ColumnWeights;
+}
 
 /** Formats that `--quantize` accepts. */
-export type QuantizeTo = "q8_0" | "q6_k" | "q4_k" | "q4_0" | "mxfp4" | "q2_0" | "q1_0";
-export const QUANTIZE_TO: readonly QuantizeTo[] = ["q8_0", "q6_k", "q4_k", "q4_0", "mxfp4", "q2_0", "q1_0"];
+export type QuantizeTo = keyof typeof QUANTIZERS;
+export const QUANTIZE_TO = Object.keys(QUANTIZERS) as QuantizeTo[];
 
-const QUANTIZERS: Readonly<Record<QuantizeTo, Quantizer>> = { q8_0, q6_k, q4_k, q4_0, mxfp4, q2_0, q1_0 };
+/** Formats with smaller blocks and at least as many bits, which replace a format whose blocks would be cut. */
+const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = { q3_k: iq4_nl, q2_k: iq4_nl, iq4_xs: iq4_nl };
 
 /**
- * Returns the quantizer for rows whose column runs have these starts and lengths. Returns Q8_0's when the
- * wanted format's blocks would be cut; undefined when Q8_0's would be cut, too.
+ * Returns the quantizer for rows whose column runs have these lengths. Where the wanted format's blocks would be cut, it
+ * returns one with smaller blocks; undefined when Q8_0's would be cut, too.
  */
 export function quantizerOf(to: QuantizeTo, runs: readonly number[]): Quantizer | undefined {
-  return [QUANTIZERS[to], q8_0].find(({ columns }) => runs.every((run) => run % columns === 0));
+  return [QUANTIZERS[to], INSTEAD[to], q8_0].find((quantizer) =>
+    quantizer && runs.every((run) => run % quantizer.columns === 0)
+  );
 }

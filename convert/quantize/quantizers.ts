@@ -1,6 +1,12 @@
 import type { TensorType } from "../../engine/gguf/types.ts";
 
-/** Quantises blocks of values into ggml's blocks. */
+/** How much each value's squared error weighs: `values[at..]` for the values of a block. */
+export interface Weights {
+  readonly values: Float32Array;
+  at: number;
+}
+
+/** Quantizes blocks of values into ggml's blocks. */
 export interface Quantizer {
   readonly type: TensorType;
   /** Number of values per block. */
@@ -8,7 +14,8 @@ export interface Quantizer {
   readonly bytes: number;
   /**
    * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`. Returns
-   * false if a value is too large for the format.
+   * false if a value is too large for the format. Without `weights`, and in formats whose scale is not searched, all
+   * values weigh the same.
    */
   block(
     values: Float32Array,
@@ -16,6 +23,7 @@ export interface Quantizer {
     out: Uint8Array,
     to: number,
     restored: Float32Array,
+    weights?: Weights,
   ): boolean;
 }
 

@@ -131,21 +131,35 @@ export class ErrorSums {
   }
 }
 
-/**
- * Returns an encoder that quantizes `factor` times the source's values. `sums` collects the error, shared by matrices
- * of one tensor.
- */
+/** How much the columns of matrices weigh, one matrix after the other. Each matrix has `rows` rows. */
+export interface RowWeights {
+  readonly values: Float32Array; // [matrices * columns]
+  readonly columns: number;
+  readonly rows: number;
+}
+
+interface QuantizeOptions {
+  /** Collects the error, shared by matrices of one tensor. */
+  readonly sums?: ErrorSums;
+  /** Factor on the source's values. */
+  readonly factor?: number;
+  readonly weights?: RowWeights;
+}
+
+/** Returns an encoder that quantizes the source's values. With weights, rows must come in order. */
 export function quantizeRows(
   source: MatrixSource,
   quantizer: Quantizer,
-  sums: ErrorSums = new ErrorSums(),
-  factor = 1,
+  { sums = new ErrorSums(), factor = 1, weights }: QuantizeOptions = {},
 ): RowEncoder {
+  let done = 0;
   const encode = (rows: RowParts) => {
     const values = restoreRows(source, rows);
     if (factor !== 1) { for (let i = 0; i < values.length; i++) values[i] *= factor; }
     const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
-    if (!quantizeBlocks(values, out, quantizer, sums)) {
+    const weighed = weights && { ...weights, first: done };
+    done += values.length;
+    if (!quantizeBlocks(values, out, quantizer, sums, weighed)) {
       const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
       refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
     }
@@ -160,13 +174,16 @@ function quantizeBlocks(
   out: Uint8Array,
   quantizer: Quantizer,
   sums: ErrorSums,
+  weighed?: RowWeights & { readonly first: number },
 ): boolean {
   const { columns, bytes } = quantizer;
+  const weights = weighed && { values: weighed.values, at: 0 };
   const restored = new Float32Array(columns);
   // Local variables are used, because each write to a number in an object or closure allocates.
   let [squares, errors, max] = [0, 0, sums.max];
   for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
-    if (!quantizer.block(values, at, out, to, restored)) return false;
+    if (weights) weights.at = placeOf(weighed!.first + at, weighed!);
+    if (!quantizer.block(values, at, out, to, restored, weights)) return false;
     for (let i = 0; i < columns; i++) {
       const value = values[at + i];
       const error = Math.abs(value - restored[i]);
@@ -179,6 +196,12 @@ function quantizeBlocks(
   sums.errors += errors;
   sums.max = max;
   return Number.isFinite(squares);
+}
+
+/** Returns the index of a value's weight. `value` counts the values of all matrices. */
+function placeOf(value: number, { columns, rows }: RowWeights): number {
+  const matrix = Math.floor(value / (columns * rows));
+  return matrix * columns + value % columns;
 }
 
 /** Returns the rows' dequantized values. */

@@ -8,7 +8,7 @@ import { affine, affineNorm } from "../affine.ts";
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { Fields, oneOf, readJson } from "../checkpoint/json.ts";
 import { refuse } from "../errors.ts";
-import type { QuantizeTo } from "../quantize/quantize_to.ts";
+import type { Quantization } from "../quantize/quantize_to.ts";
 import { TensorList } from "../tensor_list.ts";
 import { WeightFinder } from "../write/matrix_source.ts";
 import { type Entry, entry } from "../write/metadata.ts";
@@ -49,7 +49,7 @@ interface Sizes {
 export async function convertTower(
   root: Fields,
   checkpoint: Checkpoint,
-  quantize: QuantizeTo | undefined,
+  quantize: Quantization | undefined,
 ): Promise<ConvertedTower> {
   const type = root.string("model_type");
   if (!TYPES.includes(type)) root.refuse("model_type", quote(type), `${oneOf(TYPES)} for a vision tower`);

@@ -14,6 +14,7 @@ const COMMANDS = [
   "convert",
   "bench",
   "perplexity",
+  "imatrix",
   "embed",
   "doctor",
   "pull",
@@ -136,6 +137,9 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["tokenize", "Give one of --text and --file (got neither)"],
   ["bench --npl 1,0", "--npl must be whole numbers from 1 to 1024, with commas between them"],
   ["perplexity", "Give the text: --file FILE"],
+  ["imatrix --out a.gguf", "Give the text: --file TEXT"],
+  ["imatrix --file a.txt", "Give the file to write: --out FILE.gguf"],
+  ["convert here --out a.gguf --imatrix b.gguf", "--imatrix needs --quantize TYPE"],
   ["inspect --model=", "--model needs a value"],
   ["embed", "TEXTS.jsonl is missing"],
   ["embed a.jsonl", "Give the file to write: --out FILE.npy or FILE.jsonl"],
@@ -145,7 +149,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["convert here", "Give the file to write: --out FILE.gguf"],
   [
     "convert here --out a.gguf --quantize q9",
-    `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4, q2_0, q1_0 (got "q9")`,
+    `--quantize must be one of q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, iq4_xs, iq4_nl, q4_0, mxfp4, q2_0, q1_0 (got "q9")`,
   ],
 ];
 Deno.test("cli: chat --lines prints only answers to the lines of a pipe, and exits with 1 if it cannot answer", async () => {
@@ -405,6 +409,20 @@ fullTier.test("cli: perplexity scores a text, also against another model", async
       /\nchunks of 32 tokens: 2, with 30 scored tokens\n\nperplexity \d+\.\d{4} ± \d+\.\d{4}\n/,
     );
     assertMatch(stdout, /\nagainst demo\n(.*\n)*same top token +100\.000 % ± 0\.000 %\n/);
+  });
+});
+
+fullTier.test("cli: imatrix writes a file once, with the inputs of every matrix in the layers", async () => {
+  await withFolder(async (folder) => {
+    const [file, out] = [join(folder, "text.txt"), join(folder, "a.gguf")];
+    await Deno.writeTextFile(file, "Kate the fairy heard him. ".repeat(20));
+    const args = ["imatrix", "--file", file, "--ctx", "32", "--chunks", "2", "--out", out];
+    const { code, stdout, stderr } = await run(args);
+    assertEquals([code, stderr], [0, ""]);
+    assertEquals(stdout, `${out}: inputs of 28 matrices of demo, 2 chunks of 32 tokens\n`);
+    const again = await run(args);
+    assertEquals(again.code, 1);
+    assertStringIncludes(again.stderr, "already exists");
   });
 });
 

@@ -1,0 +1,123 @@
+/**
+ * Importance matrices: how much the inputs of each weight matrix weigh over a text, so that a quantizer can keep columns
+ * exact that matter most. The file format is llama.cpp's: a GGUF file with a tensor NAME.in_sum2 [columns, matrices] of
+ * sums of squares and a tensor NAME.counts [1, matrices] of numbers of inputs for each weight tensor NAME.
+ */
+import { openGguf } from "../engine/gguf/reader.ts";
+import { readFloats } from "../engine/gguf/float_tensor.ts";
+import { GgufError, quote } from "../engine/gguf/errors.ts";
+import { ConvertError } from "./errors.ts";
+import { writeGguf } from "./write/gguf_writer.ts";
+import { entry } from "./write/metadata.ts";
+import { vectorTensor } from "./write/output_tensor.ts";
+import { PartialFile } from "./write/partial_file.ts";
+
+/** The inputs of a tensor's matrices: one matrix, or one per expert. */
+export interface MatrixInputs {
+  /** Sums of the squares of each column's inputs. */
+  readonly sums: Float32Array; // [matrices * columns]
+  /** Number of inputs of each matrix. */
+  readonly counts: Float32Array; // [matrices]
+}
+
+/** A text's importance matrix. */
+export interface ImportanceMatrix {
+  /** Name of the text. */
+  readonly dataset: string;
+  readonly chunks: number;
+  /** Number of tokens of a chunk. */
+  readonly chunkTokens: number;
+  /** Inputs by the tensor's name in the model's file. */
+  readonly inputs: ReadonlyMap<string, MatrixInputs>;
+}
+
+const [SUMS, COUNTS] = [".in_sum2", ".counts"];
+
+/** Writes an importance matrix as a GGUF file. Throws ConvertError if the file exists. */
+export async function writeImportance(path: string, matrix: ImportanceMatrix): Promise<void> {
+  const { dataset, chunks, chunkTokens, inputs } = matrix;
+  const entries = [
+    entry("general.type", "STRING", "imatrix"),
+    entry("imatrix.datasets", "STRING", [dataset]),
+    entry("imatrix.chunk_count", "UINT32", chunks),
+    entry("imatrix.chunk_size", "UINT32", chunkTokens),
+  ];
+  const tensors = [...inputs].flatMap(([name, { sums, counts }]) => [
+    vectorTensor(name + SUMS, sums, "tally", [sums.length / counts.length, counts.length]),
+    vectorTensor(name + COUNTS, counts, "tally", [1, counts.length]),
+  ]);
+  using partial = await PartialFile.create(path);
+  try {
+    await writeGguf(partial.file, entries, tensors, () => {});
+    await partial.complete();
+  } catch (error) {
+    await partial.discard();
+    throw error;
+  }
+}
+
+/** The weights of a model's columns, as an importance matrix gives them. */
+export class ColumnWeights {
+  private constructor(
+    private readonly path: string,
+    private readonly means: ReadonlyMap<string, { readonly values: Float32Array; readonly count: number }>,
+  ) {}
+
+  /** Tensors that were asked for and found. */
+  readonly used = new Set<string>();
+
+  /** Reads a file of compy or llama.cpp. Throws ConvertError for another file, GgufError for a broken one. */
+  static async read(path: string): Promise<ColumnWeights> {
+    const file = await openGguf(path).catch((error) => {
+      if (!(error instanceof GgufError) || error.code !== "GGUF_MAGIC") throw error;
+      throw refused(path, "it is not a GGUF file; llama.cpp's older .dat format is not supported");
+    });
+    const means = new Map<string, { values: Float32Array; count: number }>();
+    for (const info of file.tensors.values()) {
+      if (!info.name.endsWith(SUMS)) continue;
+      const name = info.name.slice(0, -SUMS.length);
+      const other = file.tensors.get(name + COUNTS);
+      const count = info.shape[1] ?? 1;
+      if (info.type !== "F32" || other?.type !== "F32" || other.shape.reduce((a, b) => a * b, 1) !== count) {
+        throw refused(
+          path,
+          `tensor ${quote(info.name)} needs F32 sums, and one count in ${quote(name + COUNTS)} each`,
+        );
+      }
+      const values = toMeans(await readFloats(file, info), await readFloats(file, other));
+      if (!values) throw refused(path, `tensor ${quote(info.name)} has values that are no sums of squares`);
+      means.set(name, { values, count });
+    }
+    if (means.size === 0) throw refused(path, `it has no tensors named *${SUMS}`);
+    return new ColumnWeights(path, means);
+  }
+
+  /**
+   * Returns the mean squares of a tensor's inputs; undefined if the file has none. Throws ConvertError if they are of
+   * another shape.
+   */
+  of(tensor: string, columns: number, matrices: number): Float32Array | undefined {
+    const found = this.means.get(tensor);
+    if (found) this.used.add(tensor);
+    if (!found || found.values.length === columns * matrices && found.count === matrices) {
+      return found?.values;
+    }
+    const shape = `${found.count} x ${found.values.length / found.count}`;
+    throw refused(this.path, `${quote(tensor)} has inputs of ${shape} values, not ${matrices} x ${columns}`);
+  }
+}
+
+/** Divides the sums by the counts in place. A matrix without inputs gets equal weights. Undefined for impossible sums. */
+function toMeans(sums: Float32Array, counts: Float32Array): Float32Array | undefined {
+  const columns = sums.length / counts.length;
+  for (let i = 0; i < sums.length; i++) {
+    const count = counts[Math.floor(i / columns)];
+    if (!(sums[i] >= 0 && sums[i] < Infinity && count >= 0 && count < Infinity)) return undefined;
+    sums[i] = count > 0 ? sums[i] / count : 1;
+  }
+  return sums;
+}
+
+function refused(path: string, detail: string): ConvertError {
+  return new ConvertError(`Cannot use the importance matrix ${path}: ${detail}`);
+}
