@@ -1,7 +1,8 @@
 import { assert, assertAlmostEquals, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { loadEngine } from "../engine/load/load.ts";
 import { withTextModel } from "../testing/text_model.ts";
-import { chunksOf, measurePerplexity } from "./perplexity.ts";
+import { chunksOf } from "./chunks.ts";
+import { measurePerplexity } from "./perplexity.ts";
 
 const MODEL = new URL("../models/demo.gguf", import.meta.url).pathname;
 const TEXT = "Once upon a time, a small crow lived at the edge of the forest. She was kind. ".repeat(12);

@@ -56,6 +56,10 @@ export const COMMANDS: Commands = {
     summary: "measure how well a model predicts a text, and its KL divergence from another model",
     load: async () => (await import("./perplexity.ts")).perplexityCommand,
   },
+  imatrix: {
+    summary: "collect how much each column of a model's matrices weighs, for convert",
+    load: async () => (await import("./imatrix.ts")).imatrixCommand,
+  },
   completions: {
     summary: "print shell completions for compy",
     load: async () => {

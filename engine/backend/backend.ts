@@ -236,6 +236,8 @@ export interface StepOutput {
   readonly rows: Candidates[];
   /** One pooled row per entry of `StepInput.pools`, in the same order; undefined without entries. */
   readonly pooled?: readonly Float32Array[];
+  /** The sums of the plan's tallies, in the order of its ops. Not from drafts, and not from a GPU. */
+  readonly tallies?: Float32Array;
 }
 
 /** Parts of a model's cache: KV blocks and slots of recurrent state. */

@@ -108,6 +108,16 @@ export function pooledColumns(plan: Plan): number {
   return op ? plan.buffers[op.x].columns : 0;
 }
 
+/** Returns the number of sums that the plan's tallies add to a step's output. */
+export function tallyCount({ ops, buffers }: Plan): number {
+  const counts = ops.map((op) => {
+    if (op.op !== "tally") return 0;
+    const { columns } = buffers[op.x];
+    return op.chosen ? op.chosen.count * (columns + 1) : columns;
+  });
+  return counts.reduce<number>((sum, count) => sum + count, 0);
+}
+
 /**
  * Returns the state of a Gated DeltaNet layer: inputs of queries, keys and values, and a square matrix per
  * value head.

@@ -156,6 +156,8 @@ pub struct Step {
     pub pools: Vec<PoolRequest>,
     /// For a draft: the row of the previous step that each row continues from. Empty for other steps.
     pub drafts: Vec<usize>,
+    /// First word of the tallies in the output.
+    pub tallies: usize,
     pub output_words: usize,
 }
 
@@ -180,6 +182,7 @@ impl Step {
             logits: Vec::with_capacity(logits),
             pools: Vec::new(),
             drafts: Vec::new(),
+            tallies: 0,
             output_words: 0,
         };
         ids(&step.tokens, p.vocab, "token")?;
@@ -217,6 +220,8 @@ impl Step {
         for _ in 0..pools {
             step.decode_pool(&mut w, p)?;
         }
+        step.tallies = step.output_words;
+        step.output_words += if draft { 0 } else { p.tallies };
         step.given = GivenRows::decode(&mut w, p, rows)?;
         // A step without adapters ends here.
         if !w.is_empty() {

@@ -4,7 +4,7 @@ import { FORMATS } from "../../gguf/formats.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
-import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
+import { kvGroupBytes, type Plan, type PlanTensor, stateBytes } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
 import type {
   Abilities,
@@ -17,7 +17,7 @@ import type {
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
 import { factorWords, pieceWords } from "./weight_words.ts";
-import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
+import { answerBytes, answerShape, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
   /** Number of kernel threads; by default one per physical core. */
@@ -46,8 +46,7 @@ export class CpuBackend implements Backend {
   /** Words of the grammar mask for the step, and the buffer for its answer. */
   readonly #mask = new WordWriter();
   readonly #answer = new Uint8Array(MESSAGE_BYTES);
-  /** Number of floats in a pooled row. */
-  #pooled = 0;
+  #answers = { pooled: 0, tallies: 0 };
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
@@ -148,13 +147,13 @@ export class CpuBackend implements Backend {
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
     await this.#library.callAsync("compy_plan_compile", this.#handle, encodePlan(plan, options));
-    this.#pooled = pooledColumns(plan);
+    this.#answers = answerShape(plan);
     this.#vocabSize = plan.vocabSize;
     this.#sizes = { groups: kvGroupBytes(plan), state: stateBytes(plan) };
   }
 
   async step(input: StepInput): Promise<StepOutput> {
-    const bytes = answerBytes(input, this.#pooled);
+    const bytes = answerBytes(input, this.#answers);
     if (this.#output.length < bytes) this.#output = new Uint8Array(2 * bytes);
     const words = encodeStep(this.#words.clear(), input);
     const masks = input.logits.flatMap(({ mask }) => mask ?? []);
@@ -172,7 +171,7 @@ export class CpuBackend implements Backend {
       .finally(() => this.#step++);
     if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
     // A copy, because the next step overwrites the buffer.
-    return decodeAnswers(answers.slice(), input, this.#pooled);
+    return decodeAnswers(answers.slice(), input, this.#answers);
   }
 
   async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {

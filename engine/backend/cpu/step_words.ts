@@ -1,3 +1,4 @@
+import { type Plan, pooledColumns, tallyCount } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
 import {
   type CacheParts,
@@ -64,14 +65,29 @@ function answerWords(r: LogitsRequest): number {
   return HEAD_WORDS + 3 * r.candidates + r.probe.length + (r.draw ? DRAWN_WORDS : 0);
 }
 
-/** Returns the bytes of a step's answers. `pooled` is the number of floats in a pooled row. */
-export function answerBytes(input: StepInput, pooled: number): number {
+/** Number of floats in a pooled row, and of the sums that each step except a draft returns. */
+export interface AnswerShape {
+  readonly pooled: number;
+  readonly tallies: number;
+}
+
+/** Returns the shape of the answers to a plan's steps. */
+export function answerShape(plan: Plan): AnswerShape {
+  return { pooled: pooledColumns(plan), tallies: tallyCount(plan) };
+}
+
+/** Returns the bytes of a step's answers. */
+export function answerBytes(input: StepInput, { pooled, tallies }: AnswerShape): number {
   const candidates = input.logits.reduce((sum, r) => sum + answerWords(r), 0);
-  return 4 * (candidates + pooled * (input.pools?.length ?? 0));
+  return 4 * (candidates + pooled * (input.pools?.length ?? 0) + (input.drafts ? 0 : tallies));
 }
 
 /** Returns the answers as views of `bytes`, which the caller must not change afterwards. */
-export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, pooled: number): StepOutput {
+export function decodeAnswers(
+  bytes: Uint8Array<ArrayBuffer>,
+  input: StepInput,
+  { pooled, tallies }: AnswerShape,
+): StepOutput {
   const ints = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   let at = 0;
@@ -92,7 +108,9 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, 
     const drawn = probed + r.probe.length;
     return withDrawn(row, ints[drawn], floats[drawn + 1], floats[drawn + 2]);
   });
-  return { rows, pooled: input.pools?.map(() => floats.subarray(at, at += pooled)) };
+  const pools = input.pools?.map(() => floats.subarray(at, at += pooled));
+  if (tallies === 0) return { rows, pooled: pools };
+  return { rows, pooled: pools, tallies: floats.subarray(at, at + tallies) };
 }
 
 /** Returns the candidates with the drawn token, and adds the token if it is not among them. */

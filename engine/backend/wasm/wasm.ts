@@ -3,7 +3,7 @@ import { type ByteSource, memorySource, readBytes, withSources } from "../../ggu
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
-import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
+import { kvGroupBytes, type Plan, type PlanTensor, stateBytes } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
 import type {
   Abilities,
@@ -16,7 +16,7 @@ import type {
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
 import { factorWords, type Piece, pieceWords } from "../cpu/weight_words.ts";
-import { answerBytes, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
+import { answerBytes, answerShape, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
 import { Machine } from "./machine.ts";
 import { moduleBytes } from "./module.ts";
 
@@ -41,8 +41,7 @@ export class WasmBackend implements Backend {
   readonly #stopFlag: number;
   readonly #packed = new Map<PlanTensor, number>();
   readonly #words = new WordWriter(1 << 16);
-  /** Number of floats in a pooled row. */
-  #pooled = 0;
+  #answers = { pooled: 0, tallies: 0 };
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
@@ -153,7 +152,7 @@ export class WasmBackend implements Backend {
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
     await this.#machine.call("compy_plan_compile", this.#handle, encodePlan(plan, options));
-    this.#pooled = pooledColumns(plan);
+    this.#answers = answerShape(plan);
     this.#vocabSize = plan.vocabSize;
     this.#sizes = { groups: kvGroupBytes(plan), state: stateBytes(plan) };
   }
@@ -165,11 +164,11 @@ export class WasmBackend implements Backend {
     if (masks.length > 0) await this.#giveMasks(masks);
     // Handing over masks resets the stop flag, so a stop that came meanwhile is checked here.
     if (this.#stopping) throw new StepStopped("The step was stopped");
-    const bytes = answerBytes(input, this.#pooled);
+    const bytes = answerBytes(input, this.#answers);
     const words = encodeStep(this.#words.clear(), input);
     const answers = await this.#machine.call("compy_step", this.#handle, words, bytes);
     if (answers.length !== bytes) throw new StepStopped("The step was stopped");
-    return decodeAnswers(answers, input, this.#pooled);
+    return decodeAnswers(answers, input, this.#answers);
   }
 
   async #giveMasks(masks: readonly Uint32Array[]): Promise<void> {

@@ -50,6 +50,7 @@ import { ROUTE } from "./route.ts";
 import { SHIFT } from "./shift.ts";
 import { SHORT_CONV } from "./short_conv.ts";
 import { SPARSE_GATE } from "./sparse_gate.ts";
+import { TALLY } from "./tally.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
 /** Kinds of ops in the order of their codes. */
@@ -95,6 +96,7 @@ export const KINDS = [
   LOW_RANK,
   GIVEN,
   MERGE,
+  TALLY,
 ] as const;
 
 /** One op of a plan. */

@@ -43,6 +43,7 @@ pub mod route;
 pub mod shift;
 pub mod short_conv;
 pub mod sparse_gate;
+pub mod tally;
 pub mod text_attention;
 
 use self::pool::Way;
@@ -71,6 +72,11 @@ pub trait Op: Send + Sync {
     /// Floats of a pooled row that the op returns; None for all ops but one.
     fn returns(&self) -> Option<usize> {
         None
+    }
+
+    /// Words of sums that the op adds to each step's output, except a draft's.
+    fn tallies(&self) -> usize {
+        0
     }
 
     /// Maximum tokens of a text, if the op needs whole texts in one step. None for ops that also take parts.
@@ -174,4 +180,5 @@ ops! {
     41 => low_rank::LowRank,
     42 => given::Given,
     43 => merge::Merge,
+    44 => tally::Tally,
 }

@@ -26,6 +26,8 @@ pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
 pub const VERSION: u32 = 16;
 /// Maximum rows of a step, which bounds its allocations.
 const MOST_ROWS: usize = 1 << 16;
+/// Maximum sums that a step returns, which bounds its output: far more than any model has.
+const MOST_TALLIES: usize = 1 << 30;
 /// Maximum KV heads, and their maximum dimension. Products of both and a few words stay below 2^64.
 const MOST_HEADS: usize = 1 << 16;
 /// Quantized buffers round their rows up to this number: the widest tile.
@@ -53,6 +55,8 @@ pub struct Program {
     pub pooling: Option<Pooling>,
     /// Columns of the rows that steps may bring. None if no op reads them.
     pub given: Option<usize>,
+    /// Words of sums that the ops add to a step's output.
+    pub tallies: usize,
     /// Maximum tokens of a text, if each text must be in one step.
     pub longest_text: Option<usize>,
     /// The buffer of each row's adapters, their number, and how many a sequence can use. None without adapters.
@@ -121,6 +125,7 @@ impl Program {
             draft: None,
             pooling: None,
             given: None,
+            tallies: 0,
             longest_text: None,
             adapters: None,
             buffers: Vec::new(),
@@ -150,6 +155,10 @@ impl Program {
         p.pooling = p.find_pooling()?;
         p.adapters = p.ops.iter().find_map(|op| op.adapters());
         p.given = p.find_given()?;
+        p.tallies = p.ops.iter().map(|op| op.tallies()).fold(0, usize::saturating_add);
+        if p.tallies > MOST_TALLIES {
+            bail!("A step may return at most {MOST_TALLIES} sums (got {})", p.tallies);
+        }
         p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
         Ok(p)
     }

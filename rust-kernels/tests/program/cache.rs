@@ -26,7 +26,7 @@ fn compiled(isa: Isa, kv_type: u32) -> Model {
 }
 
 fn step(model: &Model, step: &[u8]) -> Vec<u8> {
-    let mut output = vec![0; 4096];
+    let mut output = vec![0; 1 << 14];
     let n = model.step(step, &mut output).expect("a step").expect("not stopped");
     output.truncate(n);
     output

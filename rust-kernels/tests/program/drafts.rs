@@ -102,10 +102,11 @@ fn step_rejects_invalid_drafts() {
 fn compile_rejects_plans_with_invalid_drafts() {
     use draft_buffer::*;
     type Lie = (fn(&mut Plan), &'static str);
-    let lies: [Lie; 6] = [
+    let lies: [Lie; 7] = [
         (|p| p.ops[0] = vec![32, X, X], "Op 0 of the plan: only a draft keeps rows"),
         (|p| p.ops.push(vec![31, X, RECALLED]), "Op 14 of the plan: a plan may have one draft"),
         (|p| p.ops.push(vec![29, X, 1, BEFORE]), "Op 14 of the plan: a draft carries no recurrent state"),
+        (|p| p.ops.push(vec![44, X, 0]), "Op 14 of the plan: a draft returns no tallies"),
         (|p| p.ops[1][2] = 0, "Op 1 of the plan: the last 1 inputs of 64 channels do not fit the state of layer 0"),
         (|p| p.ops[2][3] = X, "Op 2 of the plan: buffer 0 must have 128 columns (got 64)"),
         (|p| p.ops[13][2] = JOINED, "Op 13 of the plan: buffer 2 must have 64 columns (got 128)"),

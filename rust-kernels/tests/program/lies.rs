@@ -4,7 +4,7 @@ use compy::model::Model;
 use compy::simd::Isa;
 
 /// Words of the longest answer to one of `steps`.
-const OUTPUT: usize = 4096;
+const OUTPUT: usize = 1 << 14;
 
 fn run(model: &Model, plan: &Plan) -> Result<(), String> {
     run_steps(model, plan, &steps())
@@ -60,7 +60,7 @@ fn ops_reject_operands_without_a_row_per_token() {
 #[test]
 fn ops_over_tokens_reject_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38, 39, 40, 41, 42, 43, 44] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38, 39, 40, 41, 42, 43, 44, 47] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -82,7 +82,7 @@ fn ops_reject_operands_with_different_row_counts() {
 fn ops_reject_invalid_operands_and_name_them() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 100] = [
+    let lies: [(Lie, &str); 102] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -207,6 +207,11 @@ fn ops_reject_invalid_operands_and_name_them() {
         ),
         (|p| p.ops[44][3] = 4, "Op 44 of the plan: a head's rows must be a multiple of 16 (got 24), of tensor 6"),
         (|p| p.ops[44][4] = 32, "Op 44 of the plan: tensor 6 must be 96 x 32 (got 96 x 64)"),
+        (|p| p.ops[47][1] = buffer::NORMED_QUANT, "Op 47 of the plan: buffer 2 must hold floats (got Quant)"),
+        (
+            |p| p.ops[47][1] = buffer::ADAPTED,
+            "Op 47 of the plan: buffer 27 must have a row for each token of the step, or for each expert that it chose",
+        ),
         (|p| p.ops[46][1] = buffer::NORMED_QUANT, "Op 46 of the plan: buffer 2 must hold floats (got Quant)"),
         (
             |p| p.ops[46][5] = tensor::EXPERT_GATE,

@@ -284,6 +284,8 @@ impl Plan {
                 of(39, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
                 of(40, &[&chosen]),
                 of(41, &[&[NORMED], &chosen, &[tensor::EXPERT_UP, ADAPTED, NONE]]),
+                of(44, &[&[NORMED, 0]]),
+                of(44, &[&[ADAPTED, 1], &chosen]),
             ],
         }
     }

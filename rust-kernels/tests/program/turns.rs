@@ -11,7 +11,7 @@ fn answers(model: &Model) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for _ in 0..ROUNDS {
         for step in steps() {
-            let mut output = vec![0; 4096];
+            let mut output = vec![0; 1 << 14];
             let bytes = model.step(&step, &mut output).expect("a step").expect("nobody stops it");
             output.truncate(bytes);
             all.push(output);
