@@ -55,7 +55,7 @@ async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {
 }
 
 /** Returns the bytes before the tensor data, padded to the data's start. */
-function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Uint8Array {
+export function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Uint8Array {
   const out = new Bytes();
   out.text("GGUF");
   out.u32(VERSION);

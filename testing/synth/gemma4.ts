@@ -17,6 +17,8 @@ export interface Gemma4Shape extends Dimensions {
   readonly window: number;
   /** Number of last layers that read the cache of earlier ones. Their feed-forward blocks are twice as wide. */
   readonly shared: number;
+  /** Whether these layers have keys and values too, which the model does not read. Published files have them. */
+  readonly unreadKeys?: boolean;
   /** Columns of each layer's own embedding; 0 is none. */
   readonly perLayer: number;
   /** Whether layers without a window use their keys as values. */
@@ -157,7 +159,7 @@ function writeLayer(file: SynthFile, block: string, shape: Gemma4Shape, layer: n
   file.matrix(`${block}.attn_q`, embedding, heads * headDim);
   // Attention does not scale queries, so small norm weights keep the scores small.
   file.vector(`${block}.attn_q_norm.weight`, headDim, 0.3, 0.03);
-  if (!isShared(shape, layer)) {
+  if (shape.unreadKeys || !isShared(shape, layer)) {
     file.matrix(`${block}.attn_k`, embedding, kvHeads * headDim);
     file.vector(`${block}.attn_k_norm.weight`, headDim, 0.3, 0.03);
     if (!(full && shape.keysAsValues)) file.matrix(`${block}.attn_v`, embedding, kvHeads * headDim);
