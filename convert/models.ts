@@ -141,6 +141,9 @@ const ENCODERS: Readonly<
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
+/** The supported values of `model_type`. */
+export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object.keys(ENCODERS)];
+
 /**
  * Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models
  * without a head.
@@ -180,7 +183,7 @@ export function convertModel(
     root.refuse(
       "model_type",
       quote(type),
-      [...Object.keys(MODELS), ...Object.keys(ENCODERS)].map(quote).join(", "),
+      MODEL_TYPES.map(quote).join(", "),
     );
   }
   const { convert, ...known } = MODELS[type];

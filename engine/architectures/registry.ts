@@ -62,6 +62,9 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
 };
 
+/** GGUF names of the supported architectures. */
+export const ARCHITECTURE_NAMES: readonly string[] = Object.keys(ARCHITECTURES);
+
 /** Default name of the norm after the last layer. */
 const OUTPUT_NORM = "output_norm";
 
