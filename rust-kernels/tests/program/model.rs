@@ -290,6 +290,12 @@ impl Plan {
         }
     }
 
+    /// The plan without tallies, which return values of buffers that no op of the plan writes.
+    pub fn without_tallies(mut self) -> Self {
+        self.ops.retain(|op| op[0] != 44);
+        self
+    }
+
     /// The ops of an encoder, which needs whole texts in one step. A text has at most as many tokens as there are
     /// positions.
     #[rustfmt::skip]
