@@ -3,6 +3,7 @@ import { createApp } from "../app.ts";
 import { execute } from "../execute.ts";
 import { withTextModel } from "../../testing/text_model.ts";
 import { FakeEngine } from "../testing.ts";
+import { withServer } from "../testing_server.ts";
 
 /* Endpoints over the heads and embeddings of models: /v1/score, /v1/classify and /v1/moderations. */
 
@@ -168,5 +169,15 @@ Deno.test("classify: names labels as the file does", async () => {
     });
     const [{ labels, probs }] = body.data as { labels: string[]; probs: number[] }[];
     assertEquals([status, labels, probs.length], [200, ["label 0", "label 1", "label 2"], 3]);
+  });
+});
+
+Deno.test("moderations: OpenAI's client reads the answer", async () => {
+  const labels = ["safe", "insult"];
+  await withServer({ pooled: { kind: "rank", size: 2, labels } }, async ({ client }) => {
+    const { id, model, results } = await client.moderations.create({ model: "demo", input: ["a", "b"] });
+    assertEquals([id.startsWith("modr-"), model, results.length], [true, "demo", 2]);
+    const [{ flagged, categories }] = results;
+    assertEquals(Object.entries(categories), [["insult", flagged]]);
   });
 });
