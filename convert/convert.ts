@@ -14,7 +14,7 @@ import { denseName, readTextModules } from "./encoders/pooling.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
 import { dequantizeCheckpoint } from "./quantized/quantized.ts";
 import { readRanker } from "./encoders/ranker.ts";
-import type { Quantization, QuantizeTo } from "./quantize/quantize_to.ts";
+import { type Quantization, type QuantizeTo, weighs } from "./quantize/quantize_to.ts";
 import { ColumnWeights } from "./importance.ts";
 import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./quantize/row_encoders.ts";
@@ -161,10 +161,10 @@ async function write(
 
 async function quantizationOf({ quantize, importance }: ConvertOptions): Promise<Quantization | undefined> {
   if (quantize === undefined) return undefined;
-  return {
-    to: quantize,
-    weights: importance === undefined ? undefined : await ColumnWeights.read(importance),
-  };
+  if (importance === undefined) return { to: quantize };
+  if (weighs(quantize)) return { to: quantize, weights: await ColumnWeights.read(importance) };
+  const advice = [{ quantize: "q4_k" }, " or another format of K or IQ4"];
+  throw new ConvertError([`The format ${quantize} does not use an importance matrix: choose `, ...advice]);
 }
 
 function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress {

@@ -139,7 +139,7 @@ Deno.test("convert: refuses an importance matrix of another model", async () => 
         ...HEAD,
         inputs: new Map([[`blk.${name}.weight`, inputs(columns, 0, 1)]]),
       })
-        .then(() => folder.convert({ quantize: "q4_k", importance: path(name) }));
+        .then(() => folder.convert({ quantize: "iq4_nl", importance: path(name) }));
     await assertRejects(
       () => convert("90.ffn_up", 128),
       ConvertError,
@@ -150,6 +150,8 @@ Deno.test("convert: refuses an importance matrix of another model", async () => 
       ConvertError,
       '"blk.1.ffn_up.weight" has inputs of 1 x 64 values, not 1 x 128',
     );
+    const ignored = () => folder.convert({ quantize: "q8_0", importance: path("1.ffn_up") });
+    await assertRejects(ignored, ConvertError, "The format q8_0 does not use an importance matrix");
     assertEquals(folder.leftBehind(), []);
   });
 });

@@ -15,6 +15,7 @@ import {
   vectorTensor,
 } from "./write/output_tensor.ts";
 import { type Quantization, quantizerOf } from "./quantize/quantize_to.ts";
+import type { Quantizer } from "./quantize/quantizers.ts";
 import {
   ErrorSums,
   everySecond,
@@ -104,7 +105,8 @@ export class TensorList {
     if (plain) return this.matrix(name, module, sourceRows, columns);
     const source = this.finder.matrix(module, sourceRows, columns);
     const quantizer = this.quantize && quantizerOf(this.quantize.to, [columns]);
-    const [sums, weights] = [new ErrorSums(), this.#weights({ name, rows: sourceRows, columns })];
+    const sums = new ErrorSums();
+    const weights = quantizer && this.#weights(quantizer, { name, rows: sourceRows, columns });
     let start = 0;
     const tensors = parts.map(([rows, factor]) => {
       const encoder = quantizer
@@ -370,11 +372,16 @@ export class TensorList {
   ): RowEncoder {
     const quantizer = this.quantize && quantizerOf(this.quantize.to, runs?.flat() ?? [shape.columns]);
     if (!quantizer || source.kind === quantizer.type) return keepRows(source, sums);
-    return quantizeRows(source, quantizer, { sums, weights: this.#weights(shape, runs) });
+    return quantizeRows(source, quantizer, { sums, weights: this.#weights(quantizer, shape, runs) });
   }
 
   /** Returns how much a tensor's columns weigh, in the source's order; undefined without an importance matrix. */
-  #weights({ name, rows, columns, count = 1, expert }: WeighedShape, runs?: Runs): RowWeights | undefined {
+  #weights(
+    { weighs }: Quantizer,
+    { name, rows, columns, count = 1, expert }: WeighedShape,
+    runs?: Runs,
+  ): RowWeights | undefined {
+    if (!weighs) return undefined;
     const all = this.quantize?.weights?.of(`${name}.weight`, columns, count);
     if (!all) return undefined;
     const values = expert === undefined ? all : all.subarray(expert * columns, (expert + 1) * columns);

@@ -70,6 +70,7 @@ export const iq4_nl: Quantizer = {
   type: "IQ4_NL",
   columns: BLOCK,
   bytes: 18,
+  weighs: true,
   block(values, at, out, to, restored, weights) {
     if (!takeBlock(values, at, BLOCK, weights)) return false;
     const scale = putHalf(fitSub(0), out, to);
@@ -121,6 +122,7 @@ export const iq4_xs: Quantizer = {
   type: "IQ4_XS",
   columns: COLUMNS,
   bytes: 136,
+  weighs: true,
   block(values, at, out, to, restored, weights) {
     if (!takeBlock(values, at, COLUMNS, weights)) return false;
     let extreme = 0;

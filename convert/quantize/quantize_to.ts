@@ -33,6 +33,12 @@ export const QUANTIZE_TO = Object.keys(QUANTIZERS) as QuantizeTo[];
 /** Formats with smaller blocks and at least as many bits, which replace a format whose blocks would be cut. */
 const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = { q3_k: iq4_nl, q2_k: iq4_nl, iq4_xs: iq4_nl };
 
+/** Returns whether the format's quantizer uses an importance matrix. */
+export function weighs(to: QuantizeTo): boolean {
+  const quantizer: Quantizer = QUANTIZERS[to];
+  return quantizer.weighs === true;
+}
+
 /**
  * Returns the quantizer for rows whose column runs have these lengths. Where the wanted format's blocks would be cut, it
  * returns one with smaller blocks; undefined when Q8_0's would be cut, too.

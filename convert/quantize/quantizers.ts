@@ -12,10 +12,11 @@ export interface Quantizer {
   /** Number of values per block. */
   readonly columns: number;
   readonly bytes: number;
+  /** Whether the quantizer uses weights. */
+  readonly weighs?: boolean;
   /**
    * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`. Returns
-   * false if a value is too large for the format. Without `weights`, and in formats whose scale is not searched, all
-   * values weigh the same.
+   * false if a value is too large for the format. Without `weights` all values weigh the same.
    */
   block(
     values: Float32Array,

@@ -149,6 +149,7 @@ function quantizerOf(format: Format): Quantizer {
     type,
     columns: COLUMNS,
     bytes,
+    weighs: true,
     block(values, at, out, to, restored, weights) {
       if (!takeBlock(values, at, COLUMNS, weights)) return false;
       let [mostScaleFound, mostMin] = [0, 0];

@@ -105,6 +105,7 @@ function quantizerOf(format: Format): Quantizer {
     type,
     columns: COLUMNS,
     bytes,
+    weighs: true,
     block(values, at, out, to, restored, weights) {
       if (!takeBlock(values, at, COLUMNS, weights)) return false;
       let extreme = 0;
