@@ -38,3 +38,14 @@ export function inOrder(values: Float32Array, runs: Runs): Float32Array<ArrayBuf
   }
   return out;
 }
+
+/** Returns values that stand in the order of `runs` in the order of the source. */
+export function inSourceOrder(values: Float32Array, runs: Runs): Float32Array {
+  const out = new Float32Array(values.length);
+  let at = 0;
+  for (const [start, count] of runs) {
+    out.set(values.subarray(at, at + count), start);
+    at += count;
+  }
+  return out;
+}

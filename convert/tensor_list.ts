@@ -5,7 +5,7 @@ import { refuse } from "./errors.ts";
 import { toFloats } from "./checkpoint/floats.ts";
 import type { WeightFinder } from "./write/matrix_source.ts";
 import type { FloatType, MatrixSource } from "./checkpoint/tensors.ts";
-import { inOrder, type Runs } from "./order.ts";
+import { inOrder, inSourceOrder, type Runs } from "./order.ts";
 import {
   joinTensors,
   matrixTensor,
@@ -387,15 +387,4 @@ export class TensorList {
     const values = expert === undefined ? all : all.subarray(expert * columns, (expert + 1) * columns);
     return { values: runs ? inSourceOrder(values, runs) : values, columns, rows };
   }
-}
-
-/** Returns values that stand in the order of `runs` in the order of the source. */
-function inSourceOrder(values: Float32Array, runs: Runs): Float32Array {
-  const out = new Float32Array(values.length);
-  let at = 0;
-  for (const [start, count] of runs) {
-    out.set(values.subarray(at, at + count), start);
-    at += count;
-  }
-  return out;
 }

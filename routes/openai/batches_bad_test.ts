@@ -143,7 +143,7 @@ const BATCHES: Case[] = [
   batchCase("a path as input", { input_file_id: "../../etc/passwd" }, "file_not_found", 404),
   batchCase("a long input", { input_file_id: "x".repeat(101) }, "invalid_value"),
   batchCase("no endpoint", { endpoint: undefined }, "missing_required_parameter"),
-  batchCase("moderations", { endpoint: "/v1/moderations" }, "invalid_value"),
+  batchCase("image edits", { endpoint: "/v1/images/edits" }, "invalid_value"),
   batchCase("an unknown endpoint", { endpoint: "/v1/files" }, "invalid_value"),
   batchCase("no window", { completion_window: undefined }, "missing_required_parameter"),
   ...["", "24", "24m", "0h", "721h", "31d", "1.5h", "-1h", "999999999999h"].map((completion_window) =>
@@ -246,7 +246,7 @@ const BAD_FILES: [what: string, content: string | Uint8Array, code: string][] = 
   ["UTF-16", new Uint8Array([0xff, 0xfe, 0x7b, 0, 0x7d, 0]), "invalid_utf8"],
   ["a gzip head", new Uint8Array([0x1f, 0x8b, 8, 0, 0, 0, 0, 0]), "invalid_utf8"],
   ["an endpoint twice nested", chatLine("a").replace("/v1/chat", "/v1/v1/chat"), "invalid_url"],
-  ["moderations", chatLine("a").replace("/v1/chat/completions", "/v1/moderations"), "invalid_url"],
+  ["image edits", chatLine("a").replace("/v1/chat/completions", "/v1/images/edits"), "invalid_url"],
   ["GET", chatLine("a").replace("POST", "GET"), "invalid_method"],
   ["no id", chatLine("a").replace('"custom_id":"a",', ""), "invalid_custom_id"],
   ["blank lines only", "\n\n \n", "input_unreadable"],
