@@ -88,6 +88,14 @@ export interface StepSequence {
   readonly adapters?: readonly { readonly id: number; readonly scale: number }[];
   /** Where rotary tables see each row: time, height and width. By default all three are the row's position. */
   readonly places?: Uint32Array; // [length * AXES]
+  /** Positions of images whose rows attend to each other in both directions. The spans are in order, and within the step's rows. */
+  readonly spans?: readonly Span[];
+}
+
+/** Positions from `first` to before `end`. */
+export interface Span {
+  readonly first: number;
+  readonly end: number;
 }
 
 /** Axes of a position in `StepSequence.places`. */

@@ -148,6 +148,8 @@ pub struct Step {
     /// For each row: its index into `sequences`, and its position.
     pub sequence_of: Vec<usize>,
     pub position_of: Vec<usize>,
+    /// For each row: the end of the positions to which it attends.
+    pub end_of: Vec<usize>,
     /// For each row: where rotary tables see it.
     pub places: Vec<Place>,
     pub given: GivenRows,
@@ -176,6 +178,7 @@ impl Step {
             tokens: w.i32s(rows)?,
             sequence_of: Vec::with_capacity(rows),
             position_of: Vec::with_capacity(rows),
+            end_of: Vec::with_capacity(rows),
             places: Vec::with_capacity(rows),
             given: GivenRows { rows: Vec::new(), columns: 0, values: Vec::new() },
             sequences: Vec::with_capacity(sequences.min(rows)),
@@ -252,8 +255,9 @@ impl Step {
 
     fn decode_sequence(&mut self, w: &mut Words, p: &Program) -> Result<()> {
         let (start, length, cached) = (w.size()?, w.size()?, w.size()?);
-        let (read, write, saves, placed) = (w.u32()?, w.u32()?, w.size()?, w.u32()?);
+        let (read, write, saves, placed, spans) = (w.u32()?, w.u32()?, w.size()?, w.u32()?, w.size()?);
         let saves = w.u32s(saves.saturating_mul(2))?;
+        let spans = w.u32s(spans.saturating_mul(2))?;
         let index = self.sequences.len();
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
             bail!("Sequence {index} must have the next rows in order (got {length} rows from row {start} on)");
@@ -278,6 +282,18 @@ impl Step {
         for i in 0..length {
             self.sequence_of.push(index);
             self.position_of.push(cached + i);
+            self.end_of.push(cached + i + 1);
+        }
+        let mut last = cached;
+        for [first, end] in spans.as_chunks::<2>().0.iter().map(|span| span.map(|position| position as usize)) {
+            if first < last || end <= first || end > cached + length {
+                bail!(
+                    "Sequence {index} must have spans in order within its rows, {cached}..{} (got {first}..{end})",
+                    cached + length
+                );
+            }
+            self.end_of[start + first - cached..start + end - cached].fill(end);
+            last = end;
         }
         let carries = self.drafts.is_empty() && !p.recurrent.layers.is_empty();
         let state = match decode_state(p, carries, [read, write], &saves, length, cached) {

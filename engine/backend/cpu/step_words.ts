@@ -23,8 +23,10 @@ export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuf
   if (drafts) w.i32s(drafts);
   for (const s of input.sequences) {
     const { read = NONE, write = NONE, saves = [] } = s.state ?? {};
-    w.u32(s.start, s.length, s.cached, read, write, saves.length, s.places ? 1 : 0);
+    const spans = s.spans ?? [];
+    w.u32(s.start, s.length, s.cached, read, write, saves.length, s.places ? 1 : 0, spans.length);
     for (const { after, slot } of saves) w.u32(after, slot);
+    for (const { first, end } of spans) w.u32(first, end);
     if (s.places) w.i32s(s.places);
     w.u32(0, s.blockTable.length).i32s(s.blockTable);
     for (const { first, blocks } of s.windowTables ?? []) w.u32(first, blocks.length).i32s(blocks);

@@ -21,17 +21,18 @@ pub struct RmsNorm {
 
 impl Decode for RmsNorm {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, weight, eps, scale, out) = (o.step_float(None)?, o.optional()?, o.f32()?, o.f32()?, o.fine_out()?);
+        let (x, weight, eps, scale, out) = (o.float(None)?, o.optional()?, o.f32()?, o.f32()?, o.fine_out()?);
         let columns = o.buffer(x)?.columns;
         if let Some(weight) = weight {
             o.vector(weight, columns)?;
         }
         o.width(out, columns)?;
         o.same_rows(&[out.float, out.quant, out.fine])?;
-        for index in out.forms() {
-            o.no_pools(index)?;
+        let rows = |i: usize| o.program.buffers[i].rows;
+        let gather = rows(x) == Rows::Step && out.forms().any(|i| rows(i) == Rows::Logits);
+        if !gather {
+            o.same_rows(&[Some(x), out.float, out.quant, out.fine])?;
         }
-        let gather = out.forms().any(|i| o.program.buffers[i].rows == Rows::Logits);
         Ok(Self { x, weight, eps, scale, out, columns, gather })
     }
 }

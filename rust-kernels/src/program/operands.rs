@@ -229,14 +229,6 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Rejects a buffer that has a row for each pooled sequence.
-    pub fn no_pools(&self, index: usize) -> Result<()> {
-        if self.buffer(index)?.rows == Rows::Pools {
-            bail!("buffer {index} must not have a row for each {}", Rows::Pools.of_what());
-        }
-        Ok(())
-    }
-
     /// Checks that all buffers have the same number of rows.
     pub fn same_rows(&self, buffers: &[Option<usize>]) -> Result<()> {
         let mut rows = buffers.iter().flatten().map(|i| self.program.buffers[*i].rows);
@@ -253,9 +245,9 @@ impl Operands<'_, '_> {
     pub fn heads_within(&self, buffer: usize, place: HeadPlace, heads: usize, head_dim: usize) -> Result<()> {
         let HeadPlace { column, step } = place;
         let columns = self.buffer(buffer)?.columns;
-        if head_dim == 0 || !head_dim.is_multiple_of(16) || head_dim > columns {
+        if head_dim == 0 || !head_dim.is_multiple_of(8) || head_dim > columns {
             bail!(
-                "heads must have a multiple of 16 dimensions, at most the {columns} columns of their rows (got {head_dim})"
+                "heads must have a multiple of 8 dimensions, at most the {columns} columns of their rows (got {head_dim})"
             );
         }
         let between = heads.checked_sub(1).and_then(|n| n.checked_mul(step));

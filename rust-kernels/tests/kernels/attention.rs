@@ -130,15 +130,15 @@ impl Cache {
     fn reference(
         &self,
         q: &[f32],
-        position: usize,
+        [position, end]: [usize; 2],
         window: usize,
         [scale, softcap]: [f32; 2],
         sink: Option<f32>,
     ) -> Vec<(f64, f64)> {
         let (step, q, mut doubt) = (self.step(q), self.query(q), 0.0f64);
-        let scores: Vec<f64> = (0..=position)
+        let scores: Vec<f64> = (0..end)
             .map(|p| {
-                if position - p >= window {
+                if position.saturating_sub(p) >= window {
                     return f64::NEG_INFINITY;
                 }
                 let product = |d: usize| q[d] * self.key(p, d);
@@ -245,6 +245,7 @@ struct Buffers {
 struct Rows<'a> {
     q: Vec<&'a [f32]>,
     positions: &'a [usize],
+    ends: Vec<usize>,
     parts: Vec<Part<'a>>,
     shared: usize,
     window: usize,
@@ -304,6 +305,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         q: &queries,
         out: &results,
         positions: rows.positions,
+        ends: &rows.ends,
         parts: &rows.parts,
         shared: rows.shared,
         window: rows.window,
@@ -345,10 +347,15 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
             positions[r]
         )
     };
-    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window, &sinks, softcap), scale, b);
+    // In a third of the calls, the last rows also see the positions behind their own, as rows of an image do.
+    let image = if random.below(3) == 0 { seen - random.below(tokens + 1) } else { seen };
+    let end = |r: usize| if positions[r] < image { positions[r] + 1 } else { seen };
+    let with_ends = |rows: Rows<'_>, from: usize| Rows { ends: (from..from + rows.q.len()).map(end).collect(), ..rows };
+    let rows = Rows::of(&q, &positions, &cache.block_table, window, &sinks, softcap);
+    let together = run(k, &cache, &with_ends(rows, 0), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
-        let reference = cache.reference(query, positions[r], window, [scale, softcap], sinks.get(r).copied());
+        let reference = cache.reference(query, [positions[r], end(r)], window, [scale, softcap], sinks.get(r).copied());
         for (d, (want, limit)) in reference.into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
@@ -357,7 +364,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     for _ in 0..4 {
         let r = random.below(q.len());
         let one = Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window, some(&sinks, r..r + 1), softcap);
-        let alone = run(k, &cache, &one, scale, b);
+        let alone = run(k, &cache, &with_ends(one, r), scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
     5
@@ -402,7 +409,8 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let parts = tables.iter().map(|table| Part { rows: group, first_block: 0, block_table: table }).collect();
     let (window, sinks, softcap) = (window(shared, random), sinks(q.len(), random), random.pick(&[0.0, 5.0]));
     let all = q.iter().map(Vec::as_slice).collect();
-    let rows = Rows { q: all, positions: &positions, parts, shared, window, sinks: &sinks, softcap };
+    let ends = lengths.iter().flat_map(|n| vec![*n; group]).collect();
+    let rows = Rows { q: all, positions: &positions, ends, parts, shared, window, sinks: &sinks, softcap };
     let together = run(k, &cache, &rows, scale, b);
     for (i, table) in tables.iter().enumerate() {
         let mine = i * group..(i + 1) * group;
@@ -467,7 +475,7 @@ fn products_of_16_bits_fit_32() {
                 let rows = Rows::of(&q, &positions, &cache.block_table, usize::MAX, &[], 0.0);
                 let got = run(k, &cache, &rows, scale, &mut buffers);
                 for (d, (want, limit)) in
-                    cache.reference(&q[0], seen - 1, usize::MAX, [scale, 0.0], None).into_iter().enumerate()
+                    cache.reference(&q[0], [seen - 1, seen], usize::MAX, [scale, 0.0], None).into_iter().enumerate()
                 {
                     let what = || format!("{}, head_dim {head_dim}, sign {sign}, outlier {outlier}, {seen}", k.name());
                     assert_near(got[0][d], want, limit + 8.0 * ROUNDING * want.abs(), what);

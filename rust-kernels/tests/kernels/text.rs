@@ -84,7 +84,7 @@ struct Text {
 
 impl Text {
     fn new(random: &mut Random, rounds: bool) -> Self {
-        let (dim, group) = (random.pick(&[16, 32, 48, 64, 80, 112, 128, 256]), random.pick(&[1, 1, 2, 3]));
+        let (dim, group) = (random.pick(&[16, 24, 32, 48, 64, 72, 80, 112, 128, 256]), random.pick(&[1, 1, 2, 3]));
         let tokens = random.pick(&[1, 2, 5, 16, 63, 64, 65, 130, 200, 300]);
         let reach = if random.below(2) == 0 { usize::MAX } else { random.between(0, 70) };
         let step = dim + random.pick(&[0, 0, 2 * dim]);

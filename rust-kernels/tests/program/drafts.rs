@@ -23,7 +23,7 @@ fn step(tokens: &[u32], cached: u32, state: &[u32], pools: bool) -> Vec<u8> {
     let mut words = vec![rows, 1, if pools { 0 } else { rows }, u32::from(pools)];
     words.extend(tokens);
     let (slots, saves) = state.split_at(3);
-    words.extend([0, rows, cached].iter().chain(slots).chain(&[0]).chain(saves).chain(&TABLES));
+    words.extend([0, rows, cached].iter().chain(slots).chain(&[0, 0]).chain(saves).chain(&TABLES));
     if pools {
         words.push(0);
     } else {
@@ -39,7 +39,7 @@ fn draft(tokens: &[u32], from: &[u32]) -> Vec<u8> {
     let mut words = vec![rows, rows, rows, NONE];
     words.extend(tokens.iter().chain(from));
     for row in 0..rows {
-        words.extend([row, 1, 5, NONE, NONE, 0, 0].iter().chain(&TABLES));
+        words.extend([row, 1, 5, NONE, NONE, 0, 0, 0].iter().chain(&TABLES));
     }
     words.extend((0..rows).flat_map(|row| [row, 3, ONE, 0, 0, 0, 0, 0, 0, 0, 0]));
     words.push(0);

@@ -122,7 +122,7 @@ fn ops_reject_invalid_operands_and_name_them() {
         (|p| p.ops[29][1] = buffer::X, "Op 29 of the plan: buffer 0 must have a row for each pooled sequence"),
         (
             |p| p.ops[2][5..8].copy_from_slice(&[buffer::POOLED, NONE, NONE]),
-            "Op 2 of the plan: buffer 22 must not have a row for each pooled sequence",
+            "Op 2 of the plan: operands must all have a row for each token, or all for each row of logits, or all for each pooled sequence",
         ),
         (|p| p.ops[35][3] = 24, "Op 35 of the plan: 64 columns cannot be normed in groups of 24"),
         (|p| p.ops[35][3] = 32, "Op 35 of the plan: Tensor 9 is not a loaded vector of 32 floats"),

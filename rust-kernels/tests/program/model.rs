@@ -400,16 +400,16 @@ pub fn steps() -> [Vec<u8>; 2] {
     let mut first = vec![6, 2, 2, 2, 1, 2, 3, 4, 5, 39];
     // Five rows, to slot 0, with a save after three rows in slot 2. Block 4 is in the small window's group, block 2
     // in the other. One row, to slot 1.
-    first.extend([0, 5, 0, NONE, 0, 1, 0, 3, 2, 0, 2, 4, 5, 0, 2, 2, 5]);
-    first.extend([5, 1, 0, NONE, 1, 0, 0, 0, 2, 3, 5, 0, 2, 0, 5]);
+    first.extend([0, 5, 0, NONE, 0, 1, 0, 0, 3, 2, 0, 2, 4, 5, 0, 2, 2, 5]);
+    first.extend([5, 1, 0, NONE, 1, 0, 0, 0, 0, 2, 3, 5, 0, 2, 0, 5]);
     first.extend(plain(4));
     // A request that draws, with penalties, a bias and a probed token.
     first.extend([5, 40, 2f32.to_bits(), one, one, one, 0x9e37_79b9, 2, 1, 0, 1, 7, 8, 1, 0, 9, one, 11]);
     first.extend([1, 0, 0]); // both sequences are pooled, and no rows are given
     let mut second = vec![2, 2, 2, 0, 6, 7];
     // One row each. The first has 40 tokens before it, of which the small window has one block.
-    second.extend([0, 1, 40, 0, 0, 0, 0, 1, 2, 4, 5, 0, 3, 2, 1, 5]);
-    second.extend([1, 1, 1, 1, 4, 1, 0, 1, 5, 0, 2, 3, 5, 0, 2, 0, 5]);
+    second.extend([0, 1, 40, 0, 0, 0, 0, 0, 1, 2, 4, 5, 0, 3, 2, 1, 5]);
+    second.extend([1, 1, 1, 1, 4, 1, 0, 0, 1, 5, 0, 2, 3, 5, 0, 2, 0, 5]);
     second.extend([plain(0), plain(1)].concat());
     second.push(0);
     // The first sequence uses one adapter, the other one two.

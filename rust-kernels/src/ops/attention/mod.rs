@@ -21,7 +21,7 @@ pub struct Attention {
     out: usize,
     heads: Heads,
     scale: f32,
-    /// Positions that a row attends to, including its own; usize::MAX means all.
+    /// Positions that a row attends to, up to and including its own; usize::MAX means all.
     window: usize,
     /// A vector: one score per head that takes part in the softmax.
     sinks: Option<usize>,
@@ -134,6 +134,7 @@ struct Rows<'a> {
     queries: [*const f32; MAX_ROWS],
     results: [*mut f32; MAX_ROWS],
     positions: [usize; MAX_ROWS],
+    ends: [usize; MAX_ROWS],
     sinks: [f32; MAX_ROWS],
     parts: usize,
     tables: [Part<'a>; MAX_ROWS],
@@ -152,6 +153,7 @@ impl<'a> Rows<'a> {
             queries: [std::ptr::null(); MAX_ROWS],
             results: [std::ptr::null_mut(); MAX_ROWS],
             positions: [0; MAX_ROWS],
+            ends: [0; MAX_ROWS],
             sinks: [0.0; MAX_ROWS],
             parts: 0,
             tables: [const { Part { rows: 0, first_block: 0, block_table: &[] } }; MAX_ROWS],
@@ -178,6 +180,7 @@ impl<'a> Rows<'a> {
                     }
                 }
                 self.positions[self.rows] = sequence.cached + token;
+                self.ends[self.rows] = self.run.step.end_of[sequence.start + token];
                 self.rows += 1;
             }
         }
@@ -190,6 +193,7 @@ impl<'a> Rows<'a> {
             q: &self.queries[..self.rows],
             out: &self.results[..self.rows],
             positions: &self.positions[..self.rows],
+            ends: &self.ends[..self.rows],
             parts: &self.tables[..self.parts],
             shared,
             window: self.op.window,

@@ -1,4 +1,4 @@
-//! Causal attention over a paged KV cache.
+//! Attention over a paged KV cache: causal, except between the rows of an image.
 //!
 //! One call computes a tile of query rows that read the same KV head. The rows are several tokens of one sequence, or
 //! one token each of several sequences with the same first blocks. Each token has the query heads of the group. The
@@ -28,14 +28,15 @@ pub struct AttentionTile<'a> {
     /// Query row r has head_dim floats at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row, ascending within each part. A row attends to `window` positions, up to and including
-    /// its own.
+    /// Position of each query row, ascending within each part. A row's `window` ends with its own position.
     pub positions: &'a [usize],
+    /// End of the positions that each row sees, behind its own position; ascending within each part.
+    pub ends: &'a [usize],
     /// The sequences of the rows, in order.
     pub parts: &'a [Part<'a>],
     /// Leading positions whose blocks all parts share and all rows see: a multiple of CHUNK.
     pub shared: usize,
-    /// Positions that a row attends to, including its own; usize::MAX means all.
+    /// Positions that a row attends to, up to and including its own; usize::MAX means all.
     pub window: usize,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
@@ -119,7 +120,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 let positions = if i == 0 {
                     (0..rows).map(begin).min().unwrap_or(0)..a.shared
                 } else {
-                    begin(first).max(a.shared)..a.positions[end - 1] + 1
+                    begin(first).max(a.shared)..a.ends[end - 1]
                 };
                 let mut start = positions.start;
                 while start < positions.end {
@@ -182,12 +183,12 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
             K::scores(s, &to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
         }
         let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
-        let last_seen = a.positions[rows.end - 1];
+        let seen = a.ends[rows.end - 1];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let after = b + KV_BLOCK;
             let next = if after < positions.end {
                 at(a.values, after)
-            } else if after <= last_seen {
+            } else if after < seen {
                 at(a.keys, after)
             } else {
                 a.after
@@ -197,7 +198,7 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
         let values = &values[..n.div_ceil(KV_BLOCK)];
         K::before_mix(s, a.head_dim, values);
         for r in rows.clone() {
-            let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
+            let seen = [first_seen(a, r), a.ends[r]].map(|p| p.saturating_sub(start).min(n));
             let mut scale = a.scale;
             if a.softcap > 0.0 {
                 cap(s, to.scores.row(r), n, scale, a.softcap);

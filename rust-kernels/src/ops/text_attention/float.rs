@@ -19,19 +19,22 @@ impl Products for Float {
 
     #[inline(always)]
     unsafe fn query<S: Simd>(_: S, q: *const f32, scale: f32, p: &Parts, to: &Rows, r: usize) {
-        for d in 0..p.dim {
-            unsafe { *to.q.add(d * TILE + r) = *q.add(d) * scale }
+        unsafe {
+            let q = p.whole(q, 0);
+            for d in 0..p.dim {
+                *to.q.add(d * TILE + r) = *q.add(d) * scale;
+            }
         }
     }
 
     #[inline(always)]
     unsafe fn keys<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts) {
-        unsafe { copy(s, rows, start, n, p.dim, p.keys) }
+        unsafe { copy(s, rows, start, n, p, p.keys) }
     }
 
     #[inline(always)]
     unsafe fn values<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts) {
-        unsafe { copy(s, rows, start, n, p.dim, p.values) }
+        unsafe { copy(s, rows, start, n, p, p.values) }
     }
 
     #[inline(always)]
@@ -67,13 +70,16 @@ impl Products for Float {
     }
 }
 
-/// Copies n rows of `dim` floats, from row `start` on, to adjacent memory. In their buffer the rows may be so far apart
+/// Copies a head of n rows, from row `start` on, to adjacent memory. In their buffer the rows may be so far apart
 /// that they evict each other from a first-level cache.
 #[inline(always)]
-unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usize, to: *mut f32) {
+unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts, to: *mut f32) {
     for i in 0..n {
-        for d in (0..dim).step_by(S::LANES) {
-            unsafe { s.store(to.add(i * dim + d), s.load(rows.base.add((start + i) * rows.stride + d))) }
+        unsafe {
+            let head = p.whole(rows.base.add((start + i) * rows.stride), 0);
+            for d in (0..p.dim).step_by(S::LANES) {
+                s.store(to.add(i * p.dim + d), s.load(head.add(d)));
+            }
         }
     }
 }

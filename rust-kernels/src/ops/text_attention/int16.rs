@@ -39,6 +39,7 @@ impl Products for Int16 {
     #[inline(always)]
     unsafe fn query<S: Simd>(s: S, q: *const f32, scale: f32, p: &Parts, to: &Rows, r: usize) {
         unsafe {
+            let q = p.whole(q, 0);
             let size = Size::of(s, q, p.dim).scale();
             *to.query_scales.add(r) = size * scale;
             let row = to.q.cast::<i16>().add(r / S::LANES * S::LANES * p.dim);
@@ -61,7 +62,7 @@ impl Products for Int16 {
     unsafe fn keys<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts) {
         unsafe {
             for i in 0..n {
-                let key = rows.base.add((start + i) * rows.stride);
+                let key = p.whole(rows.base.add((start + i) * rows.stride), 0);
                 let scale = Size::of(s, key, p.dim).scale();
                 *p.key_scales.add(i) = scale;
                 write_pairs(s, key, p.dim, scale, key_codes(p, i), 2 * GROUP);
@@ -74,8 +75,8 @@ impl Products for Int16 {
         unsafe {
             for i in (0..n).step_by(2) {
                 // If the number of values is odd, the last is paired with itself, and the copy has a weight of 0.
-                let a = rows.base.add((start + i) * rows.stride);
-                let b = rows.base.add((start + (i + 1).min(n - 1)) * rows.stride);
+                let a = p.whole(rows.base.add((start + i) * rows.stride), 0);
+                let b = p.whole(rows.base.add((start + (i + 1).min(n - 1)) * rows.stride), 1);
                 let (size, other) = (value_scale(s, a, p.dim), value_scale(s, b, p.dim));
                 *p.value_scales.add(i) = size;
                 *p.value_scales.add(i + 1) = other;

@@ -7,14 +7,14 @@ use crate::simd::Simd;
 /// its chunk.
 ///
 /// # Safety
-/// For all functions: rows and positions are within their operands, and `head_dim` is a multiple of 16.
+/// For all functions: rows and positions are within their operands.
 #[allow(clippy::missing_safety_doc)]
 pub trait Products {
     /// Statistics of a row's weights, which are collected while the weights are computed.
     type Measure<S: Simd>: Copy;
     /// Returns the maximum number of vectors of rows in a register tile, at most 4.
     fn vectors<S: Simd>() -> usize;
-    /// Stores the query of row r (`dim` floats) in the layout for products, including the factor `scale`. All other
+    /// Stores the query of row r in the layout for products, including the factor `scale`. All other
     /// numbers stay zero.
     unsafe fn query<S: Simd>(s: S, q: *const f32, scale: f32, p: &Parts, to: &Rows, r: usize);
     /// Stores the keys of n positions, from row `start` on, in the layout for products.

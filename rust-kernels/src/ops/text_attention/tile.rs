@@ -53,12 +53,18 @@ pub struct TextTile<'a> {
     pub scratch: *mut f32,
 }
 
+/// Dimensions of a stored head. Those behind the head's own dimensions are zero.
+const fn padded(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(16)
+}
+
 /// Number of floats in `Parts`; `rows_len` returns the same for `Rows`.
 const fn parts_len(head_dim: usize) -> usize {
-    2 * CHUNK * head_dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE
+    let dim = padded(head_dim);
+    2 * CHUNK * dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE + 2 * dim
 }
 const fn rows_len(head_dim: usize) -> usize {
-    2 * TILE * head_dim + 5 * TILE
+    2 * TILE * padded(head_dim) + 5 * TILE
 }
 
 /// Returns the number of scratch floats for heads of `head_dim`.
@@ -70,7 +76,7 @@ pub fn scratch_len(head_dim: usize) -> usize {
 ///
 /// # Safety
 /// The rows of `q` and `out` have `group` heads from their base on. The rows of `keys` and `values` have one head.
-/// `head_dim` is a multiple of 16, the tile is within the text, and `scratch` has `scratch_len` floats.
+/// The tile is within the text, and `scratch` has `scratch_len` floats.
 pub unsafe fn attend(isa: Isa, tile: &TextTile) {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -99,6 +105,10 @@ impl Cut {
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub dim: usize,
+    /// The head's own dimensions, at most `dim`.
+    own: usize,
+    /// Two heads of `dim` floats, for `whole`.
+    spare: *mut f32,
     /// Keys and values: CHUNK times `dim` floats each, or integers with scales. `Products` defines the layout.
     pub keys: *mut f32,
     pub values: *mut f32,
@@ -115,9 +125,10 @@ pub struct Parts {
 
 impl Parts {
     fn of(tile: &TextTile) -> Self {
-        let (dim, mut from) = (tile.head_dim, Cut(tile.scratch));
+        let (dim, mut from) = (padded(tile.head_dim), Cut(tile.scratch));
         Self {
             dim,
+            own: tile.head_dim,
             keys: from.take(CHUNK * dim),
             values: from.take(CHUNK * dim),
             key_scales: from.take(CHUNK),
@@ -126,7 +137,22 @@ impl Parts {
             weights: from.take(CHUNK * TILE / 2).cast(),
             factor: from.take(TILE),
             weight_scales: from.take(TILE),
+            spare: from.take(2 * dim),
         }
+    }
+
+    /// Returns the head with all `dim` dimensions: the head itself, or a copy in one of two spare places.
+    #[inline(always)]
+    pub unsafe fn whole(&self, head: *const f32, place: usize) -> *const f32 {
+        if self.own == self.dim {
+            return head;
+        }
+        let to = self.spare.wrapping_add(place * self.dim);
+        unsafe {
+            to.copy_from_nonoverlapping(head, self.own);
+            to.add(self.own).write_bytes(0, self.dim - self.own);
+        }
+        to
     }
 
     /// Returns the address of the scores or weights of a vector of rows at a position of the chunk.
@@ -155,7 +181,7 @@ pub struct Rows {
 impl Rows {
     /// Returns the memory of the `index`th group of TILE rows.
     fn of(tile: &TextTile, index: usize) -> Self {
-        let dim = tile.head_dim;
+        let dim = padded(tile.head_dim);
         let mut from = Cut(tile.scratch.wrapping_add(parts_len(dim) + index * rows_len(dim)));
         Self {
             q: from.take(TILE * dim),
