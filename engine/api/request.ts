@@ -56,9 +56,22 @@ export interface GenerateRequest extends Sender {
   readonly signal?: AbortSignal;
 }
 
+/** The tokens that stand for an image in a prompt. */
+export interface ImageTokens {
+  readonly tokens: readonly number[];
+  /** Which of the tokens get the image's rows, in order. */
+  readonly runs: readonly { readonly first: number; readonly count: number }[];
+  /** Whether the rows have places in a grid for rotary tables (M-RoPE). */
+  readonly grid: boolean;
+  /** Whether rows attend to each other in both directions. */
+  readonly together: boolean;
+  /** Number of line ends before the tokens, and after them. */
+  readonly lines: number;
+}
+
 /** An image, decoded and scaled for the model. */
-export interface PromptImage {
-  /** It takes rows x columns tokens of the prompt. */
+export interface PromptImage extends ImageTokens {
+  /** Rows and columns of the image's grid of rows, or of each tile's grid. */
   readonly rows: number;
   readonly columns: number;
   /** Equal images have equal digests. */

@@ -27,8 +27,8 @@ export interface Ending {
 export interface Architecture {
   /** Optional features of a decoder that files may use. Files with other features are refused. */
   readonly allows?: Allowed;
-  /** Whether the decoder takes rows of images, with M-RoPE's positions in turns. */
-  readonly images?: boolean;
+  /** Whether the decoder takes rows of images, and their positions: in a grid (M-RoPE in turns), or one after the other. */
+  readonly images?: "grid" | "line";
   /** By default: "output_norm", then logits. */
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
   /**

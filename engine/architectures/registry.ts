@@ -79,13 +79,13 @@ export interface PlanOptions {
   /** Precision of activations in products with quantized weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
   readonly adapters?: PlanAdapters;
-  /** Take rows of images. The architecture must: see `takesImages`. */
+  /** Take rows of images. The architecture must: see `imagesOf`. */
   readonly images?: ImageRows;
 }
 
-/** Whether the file's architecture takes images. Throws as buildPlan. */
-export function takesImages(file: GgufFile): boolean {
-  return architectureOf(file).images ?? false;
+/** Returns where images' rows are in the decoder; undefined if it takes none. Throws as buildPlan. */
+export function imagesOf(file: GgufFile): Architecture["images"] {
+  return architectureOf(file).images;
 }
 
 /** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
@@ -116,7 +116,9 @@ export function buildPlan(
   const builder = new PlanBuilder(file, { drafts, draftTokens, fine, adapters, images });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
-  const axes = images && imageAxes(keys, hparams.ropeDimensionCount / 2);
+  const axes = images && architecture.images === "grid"
+    ? imageAxes(keys, hparams.ropeDimensionCount / 2)
+    : undefined;
   const x = architecture.build(builder, hparams, new Rope(hparams, factors, axes));
   if (!encoder) {
     const last = (layerNorms ? layerNorm : rmsNorm)(builder, x, norm, hparams.epsilon, "logits");

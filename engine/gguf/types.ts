@@ -52,6 +52,8 @@ export interface TensorInfo {
   /** Byte offset of the tensor from the start of its file. */
   readonly offset: number;
   readonly byteLength: number;
+  /** Returns the bytes of a tensor that is made of the file's values. Throws GgufError. */
+  readonly made?: () => Promise<Uint8Array>;
 }
 
 /** A model's file, or all files of a split model read as one. */

@@ -1,5 +1,5 @@
 import { basename, dirname, join } from "@std/path";
-import { takesImages } from "../architectures/registry.ts";
+import { imagesOf } from "../architectures/registry.ts";
 import { EngineError } from "../api/errors.ts";
 import { packedBytes, prepareBackend } from "../backend/choose.ts";
 import { readFloats } from "../gguf/float_tensor.ts";
@@ -7,23 +7,15 @@ import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { isTowerName, modelName, towerName } from "../models/folder.ts";
 import type { ImageRows } from "../plan/builder.ts";
+import { tokenOf } from "../vision/image_text.ts";
+import { imageTokens, positionTensor, projectorOf, readTower, type TowerShape } from "../vision/shape.ts";
 import { Tower, towerSize } from "../vision/tower.ts";
-import {
-  buildTower,
-  mostPatches,
-  positionTensor,
-  projectorOf,
-  readTower,
-  type TowerShape,
-} from "../vision/tower_plan.ts";
+import { buildTower } from "../vision/tower_plan.ts";
 import type { Plan } from "../plan/plan.ts";
 import type { ModelDescription } from "./describe.ts";
 import type { MemoryNeeds } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
-import { memoryOf } from "./size.ts";
-
-/** The token that stands for an image in the templates of Qwen's models. */
-const IMAGE_TOKEN = "<|image_pad|>";
+import { MAX_ROWS, memoryOf } from "./size.ts";
 
 /** The content of a vision tower's file, and the memory that the tower needs. */
 export interface TowerReport {
@@ -71,7 +63,7 @@ export async function measureTower(
     }
     return await measured(file, shape, decoder, options);
   }
-  if (backend !== "cpu" || options.open !== undefined || !takesImages(decoder.file)) return undefined;
+  if (backend !== "cpu" || options.open !== undefined || !imagesOf(decoder.file)) return undefined;
   for (const path of towersBeside(decoder.file.path)) {
     try {
       const file = await openGguf(path);
@@ -110,25 +102,36 @@ function towersBeside(model: string): string[] {
 
 /** Returns why the tower does not fit the model; undefined if the tower fits. */
 function reasonAgainst(
-  { projection, deepLayers }: TowerShape,
+  shape: TowerShape,
   decoder: ModelDescription,
 ): string | undefined {
+  const { kind: { text }, projection, deepLayers } = shape;
   const { metadata } = decoder.file;
   const architecture = metadata.getString("general.architecture");
-  if (!takesImages(decoder.file)) return `models of architecture ${architecture} take no images`;
+  const images = imagesOf(decoder.file);
+  if (!images) return `models of architecture ${architecture} take no images`;
+  if ((images === "grid") !== (text.grid ?? false)) {
+    return `its images do not fit architecture ${architecture}`;
+  }
   const width = metadata.getCount(`${architecture}.embedding_length`);
   if (width !== projection) return `it returns rows of ${projection} columns, but the model is ${width} wide`;
   const deep = metadata.getCount(`${architecture}.n_deepstack_layers`, 0);
   if (deep !== deepLayers.length) {
     return `it has rows for ${deepLayers.length} deep layers, but the model reads ${deep}`;
   }
-  if (imageToken(decoder) === undefined) return `the model's vocabulary has no ${IMAGE_TOKEN}`;
+  if (text.together) {
+    const window = metadata.getCount(`${architecture}.attention.sliding_window`, 0) || MAX_ROWS;
+    const [, tokens] = imageTokens(shape);
+    if (tokens > Math.min(window, MAX_ROWS)) {
+      return `its images have ${tokens} tokens, of which only ${
+        Math.min(window, MAX_ROWS)
+      } can attend to each other`;
+    }
+  }
+  if (tokenOf(decoder.tokenizer, text.mark) === undefined) {
+    return `the model's vocabulary has no ${text.mark}`;
+  }
   return undefined;
-}
-
-function imageToken({ tokenizer }: ModelDescription): number | undefined {
-  const tokens = tokenizer.encode(IMAGE_TOKEN, { parseSpecial: true });
-  return tokens.length === 1 && tokenizer.isControl(tokens[0]) ? tokens[0] : undefined;
 }
 
 /** Describes the file of a vision tower. Throws GgufError for a file that is not a supported tower. */
@@ -148,15 +151,14 @@ async function reportOf(
 ): Promise<TowerReport> {
   const bytes = await packedBytes(plan, options);
   const table = positionTensor(file, shape);
-  const { patch, merged, layers, leastPixels } = shape;
   return {
     path: file.path,
     projector: projectorOf(file),
-    layers,
-    imageTokens: [Math.ceil(leastPixels / (patch * merged) ** 2), mostPatches(shape) / merged ** 2],
+    layers: shape.layers,
+    imageTokens: imageTokens(shape),
     memory: {
       ...memoryOf(plan, towerSize(shape)),
-      weights: bytes.reduce((sum, n) => sum + n, table.byteLength),
+      weights: bytes.reduce((sum, n) => sum + n, table?.byteLength ?? 0),
     },
   };
 }
@@ -177,8 +179,8 @@ async function measured(
       const progress = () => signal?.throwIfAborted();
       const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });
       try {
-        const positions = await readFloats(file, table);
-        return new Tower({ backend, shape, positions, token: imageToken(decoder)! });
+        const positions = table ? await readFloats(file, table) : new Float32Array();
+        return new Tower({ backend, shape, positions, tokenizer: decoder.tokenizer });
       } catch (error) {
         backend.close();
         throw error;

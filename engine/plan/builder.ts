@@ -224,7 +224,8 @@ export class PlanBuilder {
     if (typeof tensor === "string") {
       const isVector = rows === 1 && this.file.tensors.get(tensor)?.shape.length === 1;
       const info = requireTensor(this.file, tensor, isVector ? [columns] : [columns, rows]);
-      return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(info, 1) });
+      const factors = this.#factorsOf(info, 1);
+      return this.#tensor({ info, kind: "matrix", columns, rows, factors, bytes: info.made });
     }
     const below = tensor.stacked ? [rows, tensor.of / rows] : [tensor.of];
     const whole = requireTensor(this.file, tensor.name, [columns, ...below]);

@@ -1,7 +1,8 @@
 /** Images of a prompt: their tokens, and the places of these tokens in the decoder's rotary tables. */
 import { EngineError } from "../api/errors.ts";
 import type { PromptImage } from "../api/request.ts";
-import { AXES, type GivenRow } from "../backend/backend.ts";
+import { AXES, type GivenRow, type Span } from "../backend/backend.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** The refusal of images by a model without a tower. */
 export const NO_IMAGES = "This model takes no images: it reads text only";
@@ -12,7 +13,7 @@ export interface ImageReader {
   readonly token: number;
   /** Decodes an image. The bytes are handed over. Throws EngineError invalid_request. */
   read(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage>;
-  /** Returns the image's rows, one per token, each with a part for the embedding and one for each deep layer. */
+  /** Returns the image's rows, one per token of its runs, each with a part for the embedding and one for each deep layer. */
   rowsOf(image: PromptImage): Promise<Float32Array>;
   close(): void;
 }
@@ -27,7 +28,7 @@ export interface PlacedImage {
 /** A sequence's images in order, and the rows of the images that are already computed. */
 export interface SequenceImages {
   readonly placed: readonly PlacedImage[];
-  /** The rows of each image: one row per token. */
+  /** The rows of each image: one row per token of its runs. */
   readonly rows: Float32Array[];
 }
 
@@ -43,20 +44,16 @@ export async function computeRows(
   }
 }
 
-export function tokensOf({ rows, columns }: PromptImage): number {
-  return rows * columns;
-}
-
 /**
- * Returns the prompt with one token for each row of an image. Throws EngineError invalid_request if the given prompt
- * does not have exactly one token for each image.
+ * Returns the prompt with the tokens of each image. Throws EngineError invalid_request if the given prompt does not
+ * have exactly one token for each image.
  */
 export function placeImages(
   prompt: readonly number[],
   images: readonly PromptImage[],
   token: number | undefined,
+  tokenizer: Tokenizer,
 ): { tokens: number[]; placed: PlacedImage[] } {
-  const tokens: number[] = [];
   const placed: PlacedImage[] = [];
   if (token === undefined) throw new EngineError("not_supported", NO_IMAGES);
   const places = prompt.filter((id) => id === token).length;
@@ -64,16 +61,69 @@ export function placeImages(
     const message = `The prompt has places for ${places} images, but the request has ${images.length}`;
     throw new EngineError("invalid_request", message);
   }
+  const text = new LineJoiner(tokenizer);
   for (const id of prompt) {
     const image = id === token ? images[placed.length] : undefined;
     if (!image) {
-      tokens.push(id);
+      text.add(id);
       continue;
     }
-    placed.push({ image, at: tokens.length });
-    for (let i = 0; i < tokensOf(image); i++) tokens.push(token);
+    text.addLines(image.lines);
+    placed.push({ image, at: text.length });
+    for (const own of image.tokens) text.tokens.push(own);
+    text.addLines(image.lines);
   }
-  return { tokens, placed };
+  return { tokens: text.finish(), placed };
+}
+
+/** Collects tokens. Added line ends become one token with the line ends beside them, as in a text. */
+class LineJoiner {
+  readonly tokens: number[] = [];
+  /** Number of added line ends, and of those beside them, that have no token yet. */
+  #lines = 0;
+
+  constructor(private readonly tokenizer: Tokenizer) {}
+
+  /** Number of tokens, after line ends got theirs. */
+  get length(): number {
+    this.#write();
+    return this.tokens.length;
+  }
+
+  add(token: number): void {
+    const lines = this.#lines > 0 ? this.#linesOf(token) : 0;
+    if (lines === 0) this.#write();
+    if (lines === 0) this.tokens.push(token);
+    this.#lines += lines;
+  }
+
+  addLines(count: number): void {
+    if (count === 0) return;
+    for (let last = this.tokens.at(-1); last !== undefined; last = this.tokens.at(-1)) {
+      const before = this.#lines === 0 ? this.#linesOf(last) : 0;
+      if (before === 0) break;
+      this.tokens.pop();
+      count += before;
+    }
+    this.#lines += count;
+  }
+
+  finish(): number[] {
+    this.#write();
+    return this.tokens;
+  }
+
+  #write(): void {
+    if (this.#lines === 0) return;
+    for (const token of this.tokenizer.encode("\n".repeat(this.#lines))) this.tokens.push(token);
+    this.#lines = 0;
+  }
+
+  /** Returns the number of line ends that make up the token; 0 for other tokens. */
+  #linesOf(token: number): number {
+    const bytes = this.tokenizer.bytes(token);
+    return bytes.every((byte) => byte === 10) ? bytes.length : 0;
+  }
 }
 
 /** Returns the images' rows for tokens from `first` to before `end`. The token `first` has the step's row `start`. */
@@ -83,22 +133,60 @@ export function givenRows(
   end: number,
   start: number,
 ): GivenRow[] {
-  return placed.flatMap(({ image, at }, index) => {
-    const width = rows[index].length / tokensOf(image);
-    const [from, to] = [Math.max(first, at), Math.min(end, at + tokensOf(image))];
-    return Array.from({ length: Math.max(0, to - from) }, (_, i) => ({
-      row: start + from - first + i,
-      values: rows[index].subarray((from + i - at) * width, (from + i + 1 - at) * width),
-    }));
+  return placed.flatMap((one, index) => {
+    const runs = runsOf(one);
+    const width = rows[index].length / runs.reduce((sum, { first, end }) => sum + end - first, 0);
+    let before = 0;
+    return runs.flatMap((run) => {
+      const [from, to] = [Math.max(first, run.first), Math.min(end, run.end)];
+      const row = before + from - run.first;
+      before += run.end - run.first;
+      return Array.from({ length: Math.max(0, to - from) }, (_, i) => ({
+        row: start + from - first + i,
+        values: rows[index].subarray((row + i) * width, (row + i + 1) * width),
+      }));
+    });
   });
 }
 
+/** Returns the positions of the image's rows. */
+function runsOf({ image: { runs }, at }: PlacedImage): Span[] {
+  return runs.map(({ first, count }) => ({ first: at + first, end: at + first + count }));
+}
+
+/** Returns the positions of rows that attend to each other in both directions. One step must compute each span. */
+function spansOf(placed: readonly PlacedImage[]): Span[] {
+  return placed.flatMap((one) => one.image.together ? runsOf(one) : []);
+}
+
+/** Returns the parts of such spans from `first` to before `end`, for a step. */
+export function spansWithin({ placed }: SequenceImages, first: number, end: number): Span[] {
+  return spansOf(placed).filter((span) => span.end > first && span.first < end)
+    .map((span) => ({ first: Math.max(span.first, first), end: span.end }));
+}
+
+/** Returns such a span that a step's end at the position would divide. */
+export function dividedSpan(images: SequenceImages | undefined, position: number): Span | undefined {
+  return images && spansOf(images.placed).find(({ first, end }) => first < position && position < end);
+}
+
+/** Returns the number of rows from the position on that one step must compute, if they are an image's; else 0. */
+export function rowsTogether(images: SequenceImages | undefined, position: number): number {
+  const span = images && spansOf(images.placed).find(({ first, end }) => first <= position && position < end);
+  return span ? span.end - position : 0;
+}
+
 /**
- * Returns the places of tokens from `first` to before `end`. A token of text has the next position on all axes. An
+ * Returns the places of tokens from `first` to before `end`; undefined if positions are places. A token of text has the next position on all axes. An
  * image's tokens have the image's position in time; on the other axes, a token adds its row or column to that position.
  * The text after an image continues behind the image's longer side. Source: "Qwen2-VL" (arXiv 2409.12191).
  */
-export function placesOf(placed: readonly PlacedImage[], first: number, end: number): Uint32Array {
+export function placesOf(
+  placed: readonly PlacedImage[],
+  first: number,
+  end: number,
+): Uint32Array | undefined {
+  if (!placed[0].image.grid) return undefined;
   const places = new Uint32Array((end - first) * AXES);
   let next = 0; // the next image
   let position = 0; // of the token at `index`, or of the image that begins there

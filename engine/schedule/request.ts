@@ -59,7 +59,10 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   const { images = [] } = request;
   const { tokens: prompt, placed } = images.length === 0
     ? { tokens: request.prompt, placed: undefined }
-    : placeImages(request.prompt, images, context.imageToken);
+    : placeImages(request.prompt, images, context.imageToken, context.tokenizer);
+  if (placed?.some(({ image }) => image.together) && request.promptLogprobs) {
+    throw new EngineError("not_supported", "The model gives no log-probabilities of prompts with images");
+  }
   const promptLength = prompt.length;
   const maxLength = lengthLimit(promptLength, request.maxTokens, context);
   checkPrompt("prompt", prompt, context.vocabSize);

@@ -14,6 +14,7 @@ import {
   isSlow,
   partOf,
   type Scheduled,
+  togetherRows,
 } from "./step_part.ts";
 import { StepRoom } from "./step_room.ts";
 import type { Restorer, StoredPrefixes } from "../cache/stored_prefixes.ts";
@@ -43,7 +44,7 @@ const PRIORITIES = ["interactive", "batch"] as const;
  * not run and are preempted first, even by batch sequences.
  *
  * Pooled texts need memory but no place: the next step's rows limit how many run. In models with recurrent states,
- * pooled texts take places too, because each place has one state. A text that must be computed whole but found too few rows comes first in the
+ * pooled texts take places too, because each place has one state. Rows that one step must compute but that found too few rows left come first in the
  * next step.
  *
  * Part of what a preemption frees is taken at once, so a preempted sequence fits again only when others end or are
@@ -62,7 +63,7 @@ export class Scheduler implements Restorer {
   readonly #running = new Queue();
   readonly #fairness: Readonly<Record<typeof PRIORITIES[number], Fairness>>;
   #preemptions = 0;
-  /** A text that must be computed whole and did not fit in the last step. */
+  /** A sequence whose next rows one step must compute, and that did not fit in the last step. */
   #leftOut: Sequence | undefined;
 
   /** `stored` finds prompts on a disk. `released` is called with each sequence that has released its memory. */
@@ -187,13 +188,12 @@ export class Scheduler implements Restorer {
     const first = this.#leftOut;
     this.#leftOut = undefined;
     for (const sequence of this.#inOrder(first)) {
-      if (step.length === 0 && sequence.pooled?.whole) {
-        rowsLeft = Math.max(rowsLeft, Math.min(sequence.length, this.#limits.maxRows));
-      }
+      const whole = togetherRows(sequence);
+      if (step.length === 0) rowsLeft = Math.max(rowsLeft, Math.min(whole, this.#limits.maxRows));
       const forced = isForced(sequence);
       const part = partOf(sequence, forced ? Math.min(rowsLeft, 1 + forcedLeft) : rowsLeft, logitsLeft);
       if (part.rows === 0) {
-        if (sequence.pooled?.whole) this.#leftOut ??= sequence;
+        if (whole > 0) this.#leftOut ??= sequence;
         continue;
       }
       if (forced) forcedLeft -= part.rows - 1;

@@ -10,7 +10,7 @@ import { blocksFor } from "../cache/kv_blocks.ts";
 import type { Scheduled } from "./step_part.ts";
 import type { StepMasks } from "../sampling/step_masks.ts";
 import { type Sequence, unscored } from "./sequence.ts";
-import { givenRows, placesOf } from "./images.ts";
+import { givenRows, placesOf, spansWithin } from "./images.ts";
 
 const EMPTY = new Int32Array(0);
 
@@ -48,7 +48,18 @@ export class StepWriter {
       const { adapters, images, kv: { cached } } = sequence;
       const places = images && placesOf(images.placed, cached, end);
       if (images) given.push(...givenRows(images, cached, end, start));
-      sequences.push({ start, length: rows, cached, blockTable, windowTables, state, places, adapters });
+      const spans = images && spansWithin(images, cached, end);
+      sequences.push({
+        start,
+        length: rows,
+        cached,
+        blockTable,
+        windowTables,
+        state,
+        places,
+        spans,
+        adapters,
+      });
       const first = unscored(sequence)?.first ?? 0;
       for (let scored = first; scored < first + scores; scored++) {
         logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.kv.cached));

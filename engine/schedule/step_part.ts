@@ -1,4 +1,5 @@
 import type { StepState } from "../backend/backend.ts";
+import { dividedSpan, rowsTogether } from "./images.ts";
 import { type Sequence, unscored, wantsToken } from "./sequence.ts";
 
 const NO_TOKENS = new Int32Array(0);
@@ -29,8 +30,10 @@ export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number)
   let rows = Math.min(pending, rowsLeft);
   if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.kv.cached) + logitsLeft);
   else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
-  const end = sequence.kv.cached + rows;
   if (sequence.pooled?.whole && rows < pending) rows = 0;
+  const divided = dividedSpan(sequence.images, sequence.kv.cached + rows);
+  if (divided) rows = Math.max(0, divided.first - sequence.kv.cached);
+  const end = sequence.kv.cached + rows;
   return {
     sequence,
     rows,
@@ -39,6 +42,11 @@ export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number)
     drafts: NO_TOKENS,
     pools: end === sequence.length && sequence.pooled !== undefined,
   };
+}
+
+/** Returns the number of the sequence's next rows that one step must compute; 0 if a step may compute any number. */
+export function togetherRows({ pooled, length, images, kv: { cached } }: Sequence): number {
+  return pooled?.whole ? length : rowsTogether(images, cached);
 }
 
 /** Returns whether only the last row of the sequence is not computed yet. */

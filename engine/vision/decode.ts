@@ -1,7 +1,7 @@
 /** The decoders of images: a WebAssembly module (rust-images). Only a worker should call them, as decoding blocks. */
 import { shipped } from "../../package.ts";
-import { MOST_RATIO } from "./patches.ts";
 import type { Rgb } from "./resize.ts";
+import { MOST_RATIO } from "./scaling.ts";
 
 /** Maximum pixels before scaling: a decoded image takes up to 7 bytes per pixel, and its decoder about as many. */
 const MOST_PIXELS = 2 ** 25;

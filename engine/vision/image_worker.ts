@@ -1,6 +1,7 @@
 /** The program of the worker that decodes one image. Only this worker loads the decoders (rust-images). */
 import { decodeImage, Refusal } from "./decode.ts";
 import { type ImageSizes, type Patches, patchesOf } from "./patches.ts";
+import { scaled } from "./scaling.ts";
 
 /** An encoded image, and how to prepare it. */
 export interface ImageTask {
@@ -14,8 +15,10 @@ export type ImageReply = { readonly patches: Patches; readonly digest: string } 
 };
 
 async function prepare({ bytes, sizes }: ImageTask): Promise<ImageReply> {
-  const patches = patchesOf(await decodeImage(bytes), sizes);
-  const shape = new TextEncoder().encode(`${patches.rows} x ${patches.columns}`);
+  const { patch, merged, scaling } = sizes;
+  const patches = patchesOf(scaled(await decodeImage(bytes), scaling, patch * merged), sizes);
+  const { rows, columns, tiles } = patches;
+  const shape = new TextEncoder().encode(JSON.stringify([rows, columns, tiles]));
   const digests = await Promise.all(
     [shape, patches.values].map((data) => crypto.subtle.digest("SHA-256", data)),
   );

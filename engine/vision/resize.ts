@@ -1,23 +1,29 @@
-/** Scales images with bicubic interpolation as Pillow does, which Hugging Face's processors use. */
+/** Scales images as Pillow does, which Hugging Face's processors use. */
 
-/** An image of 8-bit red, green and blue values, row by row. */
-export interface Rgb {
+export interface Size {
   readonly width: number;
   readonly height: number;
+}
+
+/** An image of 8-bit red, green and blue values, row by row. */
+export interface Rgb extends Size {
   readonly pixels: Uint8Array; // [height, width, 3]
 }
 
-/** Pixels on each side that the cubic kernel covers, unless the image shrinks. */
-const REACH = 2;
 const SHARPNESS = -0.5;
 
+/** Interpolation kernels, and the pixels on each side that they cover unless the image shrinks. */
+const FILTERS = {
+  bilinear: { reach: 1, weigh: (distance: number) => Math.max(0, 1 - Math.abs(distance)) },
+  bicubic: { reach: 2, weigh: cubic },
+  lanczos: { reach: 3, weigh: (x: number) => Math.abs(x) < 3 ? sinc(x) * sinc(x / 3) : 0 },
+};
+export type Filter = keyof typeof FILTERS;
+
 /** Returns the image in the given size. Scales rows first, then columns, and rounds in between. */
-export function resize(
-  image: Rgb,
-  { width, height }: { readonly width: number; readonly height: number },
-): Rgb {
-  const across = image.width === width ? image : scaleRows(image, width);
-  return across.height === height ? across : scaleColumns(across, height);
+export function resize(image: Rgb, { width, height }: Size, filter: Filter): Rgb {
+  const across = image.width === width ? image : scaleRows(image, width, filter);
+  return across.height === height ? across : scaleColumns(across, height, filter);
 }
 
 /** The old pixels that make a new pixel, and their weights. */
@@ -26,17 +32,18 @@ interface Taps {
   readonly weights: Float64Array;
 }
 
-function tapsOf(from: number, to: number): Taps[] {
+function tapsOf(from: number, to: number, filter: Filter): Taps[] {
   const scale = from / to;
   const stretch = Math.max(1, scale); // a smaller image averages all the pixels that a new one covers
-  const reach = REACH * stretch;
+  const { reach: covered, weigh } = FILTERS[filter];
+  const reach = covered * stretch;
   return Array.from({ length: to }, (_, i) => {
     const centre = (i + 0.5) * scale;
     const first = Math.max(0, Math.floor(centre - reach + 0.5));
     const end = Math.min(from, Math.floor(centre + reach + 0.5));
     const weights = Float64Array.from(
       { length: end - first },
-      (_, k) => cubic((first + k - centre + 0.5) / stretch),
+      (_, k) => weigh((first + k - centre + 0.5) / stretch),
     );
     const sum = weights.reduce((a, b) => a + b, 0);
     return { first, weights: weights.map((weight) => weight / sum) };
@@ -50,9 +57,13 @@ function cubic(distance: number): number {
   return 0;
 }
 
-function scaleRows({ width: from, height, pixels }: Rgb, width: number): Rgb {
+function sinc(x: number): number {
+  return x === 0 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x);
+}
+
+function scaleRows({ width: from, height, pixels }: Rgb, width: number, filter: Filter): Rgb {
   const scaled = new Uint8ClampedArray(3 * width * height);
-  const taps = tapsOf(from, width);
+  const taps = tapsOf(from, width, filter);
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++) {
       const { first, weights } = taps[x];
@@ -67,10 +78,10 @@ function scaleRows({ width: from, height, pixels }: Rgb, width: number): Rgb {
   return { width, height, pixels: new Uint8Array(scaled.buffer) };
 }
 
-function scaleColumns({ width, height: from, pixels }: Rgb, height: number): Rgb {
+function scaleColumns({ width, height: from, pixels }: Rgb, height: number, filter: Filter): Rgb {
   const scaled = new Uint8ClampedArray(3 * width * height);
   const sums = new Float64Array(3 * width);
-  for (const [y, { first, weights }] of tapsOf(from, height).entries()) {
+  for (const [y, { first, weights }] of tapsOf(from, height, filter).entries()) {
     sums.fill(0.5);
     for (let k = 0; k < weights.length; k++) {
       const row = pixels.subarray(3 * width * (first + k), 3 * width * (first + k + 1));

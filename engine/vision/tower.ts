@@ -4,9 +4,12 @@ import type { Backend } from "../backend/backend.ts";
 import { AXES, type GivenRow, KV_BLOCK_TOKENS, type StepInput } from "../backend/backend.ts";
 import { finish, type Paced, withPauses } from "../pacing/pauses.ts";
 import type { ImageReader } from "../schedule/images.ts";
-import { placeOf } from "./patches.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import { tokenOf, tokensFor } from "./image_text.ts";
+import { type Patches, placeOf } from "./patches.ts";
 import { readImage } from "./read_image.ts";
-import { mostPatches, type TowerShape } from "./tower_plan.ts";
+import { mostPatches, type TowerShape } from "./shape.ts";
+import { givenColumns } from "./tower_plan.ts";
 
 /** Maximum bytes of images' rows that are kept for later requests. */
 const MOST_KEPT = 128 * 2 ** 20;
@@ -15,13 +18,13 @@ export interface TowerParts {
   /** The loaded and compiled backend of the tower. The tower closes the backend. */
   readonly backend: Backend;
   readonly shape: TowerShape;
-  /** Learned embeddings of the grid's points. */
+  /** Learned embeddings of the grid's points; empty if the tower has none. */
   readonly positions: Float32Array; // [side * side, width]
-  /** The token that stands for an image in a prompt. */
-  readonly token: number;
+  /** The decoder's tokenizer. */
+  readonly tokenizer: Tokenizer;
 }
 
-/** Computes the rows of images that a decoder reads: one image at a time, beside the decoder's steps. */
+/** Computes the rows of images that a decoder reads: one picture at a time, beside the decoder's steps. */
 export class Tower implements ImageReader {
   readonly #parts: TowerParts;
   /** Rows of recent images by their digests, least recently used first. */
@@ -36,14 +39,16 @@ export class Tower implements ImageReader {
   }
 
   get token(): number {
-    return this.#parts.token;
+    const { shape, tokenizer } = this.#parts;
+    return tokenOf(tokenizer, shape.kind.text.mark)!;
   }
 
   async read(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
-    const { merged } = this.#parts.shape;
-    const { patches, digest } = await readImage({ bytes, sizes: this.#parts.shape }, signal);
-    const [rows, columns] = [patches.rows / merged, patches.columns / merged];
-    return { rows, columns, digest, patches: patches.values };
+    const { shape, tokenizer } = this.#parts;
+    const { patch, merged, means, deviations, scaling } = shape;
+    const sizes = { patch, merged, means, deviations, scaling };
+    const { patches, digest } = await readImage({ bytes, sizes }, signal);
+    return promptImage(patches, digest, shape, tokenizer);
   }
 
   async rowsOf(image: PromptImage): Promise<Float32Array> {
@@ -83,10 +88,26 @@ export class Tower implements ImageReader {
 
   async #run(image: PromptImage): Promise<Float32Array> {
     const { backend, shape } = this.#parts;
-    const given = await withPauses(() => finish(givenOf(image, this.#parts)));
-    const { pooled } = await backend.step(stepOf(given, image, shape));
-    return await withPauses(() => finish(joined(pooled!)));
+    const each = image.rows * image.columns * shape.merged ** 2 * givenColumns(shape).pixels;
+    const rows: Float32Array[] = [];
+    for (let at = 0; at < image.patches.length; at += each) {
+      const picture = { ...image, patches: image.patches.subarray(at, at + each) };
+      const given = await withPauses(() => finish(givenOf(picture, this.#parts)));
+      rows.push(...(await backend.step(stepOf(given, picture, shape))).pooled!);
+    }
+    return await withPauses(() => finish(joined(rows)));
   }
+}
+
+/** Returns the image of the patches, with its tokens. */
+export function promptImage(
+  { rows, columns, tiles, values }: Patches,
+  digest: string,
+  { merged, kind }: TowerShape,
+  tokenizer: Tokenizer,
+): PromptImage {
+  const grid = { rows: rows / merged, columns: columns / merged };
+  return { ...grid, ...tokensFor({ ...grid, tiles }, kind.text, tokenizer), digest, patches: values };
 }
 
 /** Returns the rows as one array. Throws EngineError for a number that is not finite. */
@@ -129,19 +150,20 @@ function stepOf(given: readonly GivenRow[], { columns }: PromptImage, { merged }
   };
 }
 
-/** Returns each patch's pixels, and its position embedding between those of the nearest points of the grid. */
+/** Returns each patch's pixels, and any position embedding, between those of the nearest points of the grid. */
 function* givenOf(
   { rows, columns, patches }: PromptImage,
-  { shape: { width, side, patch, merged }, positions }: TowerParts,
+  { shape, positions }: TowerParts,
 ): Paced<GivenRow[]> {
-  const pixels = 3 * patch ** 2;
+  const { width, side, merged } = shape;
+  const { pixels, width: inRow } = givenColumns(shape);
   const [down, across] = [pointsOf(rows * merged, side), pointsOf(columns * merged, side)];
   const given: GivenRow[] = [];
   for (let index = 0; index < down.length * across.length; index++) {
-    const values = new Float32Array(pixels + width);
+    const values = new Float32Array(inRow);
     values.set(patches.subarray(index * pixels, (index + 1) * pixels));
     const { row, column } = placeOf(index, across.length, merged);
-    for (const y of down[row]) {
+    for (const y of side === 0 ? [] : down[row]) {
       for (const x of across[column]) {
         const [weight, from] = [y.weight * x.weight, (y.point * side + x.point) * width];
         if (weight === 0) continue;

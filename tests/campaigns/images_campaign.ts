@@ -1,8 +1,9 @@
 /**
- * Compares patches of images with the patches of Hugging Face's processor (`deno task images:python`). Needs Python
+ * Compares patches of images with the patches of Hugging Face's processors (`deno task images:python`). Needs Python
  * with pip.
  */
 import { join } from "@std/path";
+import type { ImageSizes } from "../../engine/vision/patches.ts";
 import { readImage } from "../../engine/vision/read_image.ts";
 import { campaignLine, say } from "../../testing/campaign.ts";
 import { Random } from "../../testing/random.ts";
@@ -10,29 +11,66 @@ import { png } from "../models/vision/pictures.ts";
 
 const { count, seed } = campaignLine({
   task: "images:python",
-  does: "Compare the patches of random images with those of Hugging Face's processor.",
+  does: "Compare the patches of random images with those of Hugging Face's processors.",
   options: { count: ["number of images", 200], seed: ["seed of their sizes and pixels", 1] },
 });
 
 /** Pillow 13 scales columns before rows if that takes less work; earlier versions and torchvision scale rows first. */
 const PACKAGES = ["transformers==5.24.0", "pillow==12.0.0", "numpy==2.4.6"];
 const HALF = [0.5, 0.5, 0.5];
-const SIZES = {
-  patch: 16,
-  merged: 2,
-  means: HALF,
-  deviations: HALF,
-  leastPixels: 256 * 256,
-  mostPixels: 1024 * 32 * 32,
+const SIGLIP = { means: HALF, deviations: HALF };
+/** How each kind of tower prepares images, with sizes of a published model. */
+const SIZES: Readonly<Record<string, ImageSizes>> = {
+  qwen3vl: {
+    ...SIGLIP,
+    patch: 16,
+    merged: 2,
+    scaling: { to: "pixels", least: 256 * 256, most: 1024 * 32 * 32 },
+  },
+  gemma3: { ...SIGLIP, patch: 14, merged: 4, scaling: { to: "square", side: 896 } },
+  idefics3: { ...SIGLIP, patch: 16, merged: 4, scaling: { to: "tiles", side: 512, longest: 2048 } },
+  pixtral: {
+    means: [0.48145466, 0.4578275, 0.40821073],
+    deviations: [0.26862954, 0.26130258, 0.27577711],
+    patch: 14,
+    merged: 2,
+    scaling: { to: "longest", longest: 32 * 28 },
+  },
 };
-/** Size of one of 255 levels after values are scaled to -1 … 1. */
-const LEVEL = 2 / 255;
 
 async function python(args: readonly string[]): Promise<string> {
   const { success, stdout } = await new Deno.Command("python3", { args: [...args], stderr: "inherit" })
     .output();
   if (!success) throw new Error(`python3 ${args.slice(0, 3).join(" ")} failed`);
   return new TextDecoder().decode(stdout);
+}
+
+/** Compares the patches of images with those that Python wrote. Grids have rows and columns of patches and of tiles. */
+async function compared(paths: readonly string[], grids: readonly (readonly number[])[], sizes: ImageSizes) {
+  const found = { equal: 0, withinOne: 0, farther: 0, otherGrid: 0, values: 0, differing: 0 };
+  for (const [i, path] of paths.entries()) {
+    const { patches } = await readImage({ bytes: await Deno.readFile(path), sizes });
+    const { rows, columns, tiles = { rows: 0, columns: 0 }, values } = patches;
+    const grid = [rows, columns, tiles.rows, tiles.columns].join(", ");
+    if (grids[i].join(", ") !== grid) {
+      found.otherGrid++;
+      say(`${path}: rows and columns are ${grid}, in Python ${grids[i].join(", ")}`);
+      continue;
+    }
+    const theirs = new Float32Array((await Deno.readFile(`${path}.patches`)).buffer);
+    await Deno.remove(`${path}.patches`);
+    // All pixels of a channel are adjacent in a patch.
+    const level = sizes.deviations.map((deviation) => 1 / 255 / deviation);
+    const levels = values.map((value, at) =>
+      Math.round(Math.abs(value - theirs[at]) / level[Math.floor(at / sizes.patch ** 2) % 3])
+    );
+    const most = levels.reduce((a, b) => Math.max(a, b), 0);
+    found[most === 0 ? "equal" : most === 1 ? "withinOne" : "farther"]++;
+    found.values += levels.length;
+    found.differing += levels.filter((level) => level > 0).length;
+    if (most > 1) say(`${path}: ${most} levels`);
+  }
+  return found;
 }
 
 const folder = await Deno.makeTempDir({ prefix: "compy-images-" });
@@ -50,28 +88,13 @@ try {
     paths.push(path);
   }
   const script = new URL("../models/vision/processor_referee.py", import.meta.url).pathname;
-  const grids: [number, number][] = JSON.parse(await python([script, packages, ...paths]));
-  const found = { equal: 0, withinOne: 0, farther: 0, otherGrid: 0, values: 0, differing: 0 };
-  for (const [i, path] of paths.entries()) {
-    const { patches: { rows, columns, values } } = await readImage({
-      bytes: await Deno.readFile(path),
-      sizes: SIZES,
-    });
-    if (grids[i].join() !== [rows, columns].join()) {
-      found.otherGrid++;
-      say(`${path}: ${rows} x ${columns} patches, Python has ${grids[i].join(" x ")}`);
-      continue;
-    }
-    const theirs = new Float32Array((await Deno.readFile(`${path}.patches`)).buffer);
-    const levels = values.map((value, at) => Math.round(Math.abs(value - theirs[at]) / LEVEL));
-    const most = levels.reduce((a, b) => Math.max(a, b), 0);
-    found[most === 0 ? "equal" : most === 1 ? "withinOne" : "farther"]++;
-    found.values += levels.length;
-    found.differing += levels.filter((level) => level > 0).length;
-    if (most > 1) say(`${path}: ${most} levels`);
+  for (const [kind, sizes] of Object.entries(SIZES)) {
+    const { patch, merged } = sizes;
+    const args = [script, packages, kind, `${patch}`, `${merged}`, ...paths];
+    const found = await compared(paths, JSON.parse(await python(args)), sizes);
+    say(`${count} images for ${kind}: ${JSON.stringify(found)}`);
+    if (found.farther + found.otherGrid > 0) Deno.exitCode = 1;
   }
-  say(`${count} images: ${JSON.stringify(found)}`);
-  if (found.farther + found.otherGrid > 0) Deno.exitCode = 1;
 } finally {
   await Deno.remove(folder, { recursive: true });
 }

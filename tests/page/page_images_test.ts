@@ -14,7 +14,7 @@ import { ask, settled } from "./page_chat.ts";
 
 /** Runs `test` with the address of a server for the model, with or without its tower. */
 async function withVision(tower: boolean, test: (base: string) => Promise<void>): Promise<void> {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
     if (!tower) await Deno.remove(file);
     const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 1024 });
     const server = serveHttp(engine, { signals: false });

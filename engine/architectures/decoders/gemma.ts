@@ -102,6 +102,7 @@ export const GEMMA3_WINDOWS: Windows = { period: 6, window: 0, nearBase: 10_000 
  */
 export const GEMMA3: Family = {
   architecture: "gemma3",
+  images: "line",
   traits: { ...LAYERS, headNorms: true },
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
   read: (b, h, rope) => ({

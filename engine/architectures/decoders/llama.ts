@@ -11,6 +11,7 @@ const NO_WINDOW = "windows are not computed in this architecture";
 /** Llama, and Mistral 7B and its relatives. Source: "LLaMA" (arXiv 2302.13971). */
 export const LLAMA: Family = {
   architecture: "llama",
+  images: "line",
   traits: LAYERS,
   checkpoints: {
     llama: { scalings: ["linear", "llama3", "yarn"] },
@@ -113,6 +114,7 @@ const MAINCODER: Family = {
  */
 const MISTRAL3: Family = {
   architecture: "mistral3",
+  images: "line",
   traits: LAYERS,
   read(b, h) {
     const beta = decoderKeys(b).scale("attention.temperature_scale", 0);

@@ -103,7 +103,7 @@ export const QWENS: readonly Family[] = [
   /** Source: "Qwen2-VL" (arXiv 2409.12191). */
   textPart("qwen2vl", QWEN2, "qwen2_vl", "qwen2_5_vl"),
   /** Pairs after the last section use time's position. Source: "Qwen3-VL" (arXiv 2511.21631). */
-  { ...textPart("qwen3vl", QWEN3, "qwen3_vl"), images: true },
+  { ...textPart("qwen3vl", QWEN3, "qwen3_vl"), images: "grid" },
   SEED_OSS,
   EXAONE,
   PANGU_EMBEDDED,

@@ -42,7 +42,7 @@ export const QWEN3MOE: Family = {
   },
 };
 
-export const QWEN3VLMOE: Family = { ...textPart("qwen3vlmoe", QWEN3MOE, "qwen3_vl_moe"), images: true };
+export const QWEN3VLMOE: Family = { ...textPart("qwen3vlmoe", QWEN3MOE, "qwen3_vl_moe"), images: "grid" };
 
 /**
  * Mellum 2: Qwen3's mixture of experts with a window in three of four layers. Layers with a window do not use

@@ -24,7 +24,7 @@ import type { Rope } from "../parts/rope.ts";
  */
 export const QWEN35: Architecture = {
   drafts: true,
-  images: true,
+  images: "grid",
   build: (b, h, rope) =>
     buildHybrid(b, h, rope, (x, addTo, name) => {
       const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);

@@ -13,7 +13,7 @@ import { buildHybrid, type FeedForward } from "./qwen35.ts";
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
   drafts: true,
-  images: true,
+  images: "grid",
   build: (b, h, rope) => buildHybrid(b, h, rope, hybridMixture(b, h)),
 };
 

@@ -4,7 +4,7 @@ import { openGguf } from "../../gguf/reader.ts";
 import type { OpenSource } from "../../gguf/byte_source.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import { fingerprintModel } from "../fingerprint.ts";
-import { isAdapterType } from "./adapter_floats.ts";
+import { isReadAsFloats } from "../../gguf/float_tensor.ts";
 
 /** The two matrices of an adapter for a tensor of its model: b (a x) is added to the tensor's product with x. */
 export interface LowRank {
@@ -94,7 +94,7 @@ function pairOf(file: GgufFile, model: GgufFile, name: string, alpha: number): L
 function halfOf(file: GgufFile, name: string): TensorInfo {
   const info = file.tensors.get(name);
   if (!info) throw refusal(`tensor ${quote(name)}`, "missing from the adapter; the other half is there");
-  if (isAdapterType(info.type)) return info;
+  if (isReadAsFloats(info.type)) return info;
   throw refusal(`tensor ${quote(name)}`, `must be of type F32, F16, BF16 or Q8_0 (got ${info.type})`);
 }
 

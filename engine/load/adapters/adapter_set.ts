@@ -7,7 +7,7 @@ import type { GgufFile } from "../../gguf/types.ts";
 import type { AdaptedRows, LowRankPair, PlanAdapters } from "../../plan/adapters.ts";
 import type { PlanTensor } from "../../plan/values.ts";
 import { type AdapterFile, openAdapter, refuseTensor } from "./adapter_file.ts";
-import { readAdapterFloats } from "./adapter_floats.ts";
+import { readAsFloats } from "../../gguf/float_tensor.ts";
 import type { AdapterChoice } from "./adapter_choice.ts";
 
 /** Returns the adapters' names and scales. Throws GgufError if two adapters have the same name. */
@@ -98,7 +98,7 @@ export class AdapterSet implements PlanAdapters {
     const stacked = new Float32Array(this.count * rank * columns);
     for (const [i, { file, pairs }] of this.files.entries()) {
       const pair = pairs.get(name);
-      if (pair) stacked.set(await readAdapterFloats(file, pair.a), i * rank * columns);
+      if (pair) stacked.set(await readAsFloats(file, pair.a), i * rank * columns);
     }
     return stacked;
   }
@@ -109,7 +109,7 @@ export class AdapterSet implements PlanAdapters {
     for (const [i, { file, pairs }] of this.files.entries()) {
       const pair = pairs.get(name);
       if (!pair) continue;
-      const values = await readAdapterFloats(file, pair.b);
+      const values = await readAsFloats(file, pair.b);
       for (let row = 0; row < rows; row++) {
         const from = (first + row) * pair.rank;
         const to = (i * rows + row) * rank;

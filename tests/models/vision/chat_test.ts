@@ -22,7 +22,7 @@ async function talk(model: Model, lines: readonly string[]) {
 }
 
 Deno.test("chat session: /image attaches images to the next message, which /retry and /save keep", async () => {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model: file }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model: file }) => {
     const folder = file.slice(0, file.lastIndexOf("/"));
     const [hen, text, saved] = [`${folder}/a hen.png`, `${folder}/text.png`, `${folder}/talk.json`];
     await Deno.writeFile(hen, await png(96, 64, 1));

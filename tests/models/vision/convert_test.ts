@@ -7,9 +7,9 @@ import { describeModel } from "../../../engine/load/describe.ts";
 import { measureTower } from "../../../engine/load/load_tower.ts";
 import { type StoredTensor, storeFloats, writeCheckpoint } from "../../../testing/checkpoints.ts";
 import { everyNth } from "../../../testing/tier.ts";
-import { DEEP, type Files, picture, prepared, TOWER, withFiles } from "./files.ts";
+import { type Files, picture, prepared, TOWERS, withFiles } from "./files.ts";
 
-type Architecture = keyof typeof DEEP;
+type Architecture = "qwen3vl" | "qwen35";
 
 /** The checkpoint's names of the tower's tensors, as Hugging Face's models write them. */
 const NAMES: readonly (readonly [gguf: RegExp, checkpoint: string])[] = [
@@ -42,14 +42,15 @@ async function writeAsCheckpoint(
   architecture: Architecture,
 ): Promise<void> {
   const written = await Written.read(tower);
-  const deep: readonly number[] = DEEP[architecture];
+  const deep: readonly number[] = architecture === "qwen3vl" ? TOWERS.qwen3vl.deep : [];
   const tensors = new Map<string, StoredTensor>();
   for (const [name, { shape }] of written.gguf.tensors) {
     if (name.startsWith("v.patch_embd.weight")) continue;
     const stored = storeFloats("F32", shape.toReversed(), written.values(name));
     tensors.set(`model.visual.${nameOf(name, deep)}`, stored);
   }
-  const { width, heads, feedForward, layers, side, patch } = TOWER;
+  const { width, heads, feedForward, layers, patch } = TOWERS[architecture];
+  const side = 6;
   const frames = ["", ".1"].map((frame) => written.values(`v.patch_embd.weight${frame}`));
   const planes = Array.from(
     { length: 3 * width },
@@ -97,7 +98,7 @@ async function rowsOf(files: Files): Promise<Float32Array> {
 
 for (const architecture of everyNth(2, ["qwen3vl", "qwen35"] as const)) {
   Deno.test(`convert: a checkpoint of ${architecture} becomes the tower's file`, async () => {
-    await withFiles({ architecture, type: "F32", seed: 4 }, async (files) => {
+    await withFiles({ tower: architecture, type: "F32", seed: 4 }, async (files) => {
       const folder = await Deno.makeTempDir();
       try {
         await writeAsCheckpoint(folder, files, architecture);
@@ -150,7 +151,7 @@ Deno.test("convert: refuses towers of other kinds, with other sizes, and with un
     ],
     [vision({ deepstack_visual_indexes: [0] }), "no part of the vision tower reads it"],
   ];
-  await withFiles({ architecture: "qwen3vl", type: "F32", seed: 4 }, async (files) => {
+  await withFiles({ tower: "qwen3vl", type: "F32", seed: 4 }, async (files) => {
     const folder = await Deno.makeTempDir();
     try {
       await writeAsCheckpoint(folder, files, "qwen3vl");

@@ -1,10 +1,13 @@
-/** Seeded vision models: a decoder of Qwen3-VL or Qwen3.5, and its tower. */
+/** Seeded vision models: a decoder and its tower, for each kind of tower. */
 import { CODE_OF_BYTE } from "../../../engine/tokenizer/byte_codes.ts";
 import type { PromptImage } from "../../../engine/api/request.ts";
 import { openGguf } from "../../../engine/gguf/reader.ts";
+import { describeModel } from "../../../engine/load/describe.ts";
 import { patchesOf } from "../../../engine/vision/patches.ts";
 import type { Rgb } from "../../../engine/vision/resize.ts";
-import { readTower } from "../../../engine/vision/tower_plan.ts";
+import { scaled } from "../../../engine/vision/scaling.ts";
+import { readTower } from "../../../engine/vision/shape.ts";
+import { promptImage } from "../../../engine/vision/tower.ts";
 import { Random, seedOf } from "../../../testing/random.ts";
 import { GgufBuilder } from "../../../engine/gguf/testing.ts";
 import type { TensorType } from "../../../engine/gguf/types.ts";
@@ -12,28 +15,125 @@ import { SynthFile } from "../../../testing/synth/file.ts";
 import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import { describeTokens } from "../../../testing/synth/tokens.ts";
 
+/** Sizes of a tower. As many numbers as possible differ, so that tests find mixed-up sizes. */
+export interface TowerSizes {
+  readonly width: number;
+  readonly heads: number;
+  readonly feedForward: number;
+  readonly layers: number;
+  readonly patch: number;
+  readonly merged: number;
+  /** Pixels on a side of an image. */
+  readonly image: number;
+}
+
+interface TowerFamily extends TowerSizes {
+  readonly projector: string;
+  /** The seeded decoder. */
+  readonly decoder: keyof typeof SYNTH_MODELS;
+  /** Layers that are merged for the decoder's first layers. */
+  readonly deep?: readonly number[];
+  /** Rotated pairs of time, height and width. */
+  readonly sections?: readonly number[];
+  readonly eps: number;
+  /** Name of the key of merged patches, after "clip.vision.". */
+  readonly mergeKey: string;
+  /** Keys that only this family has. */
+  readonly keys?: Readonly<Record<string, number>>;
+  /** Special tokens. */
+  readonly marks: readonly string[];
+  /** The token that the template writes for an image. */
+  readonly mark: string;
+  readonly write: (w: TowerWriter, family: TowerFamily, projection: number) => void;
+}
+
+const QWEN = {
+  projector: "qwen3vl_merger",
+  feedForward: 320,
+  layers: 3,
+  patch: 16,
+  merged: 2,
+  image: 96,
+  eps: 1e-6,
+  mergeKey: "spatial_merge_size",
+  marks: ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"],
+  mark: "<|image_pad|>",
+  write: writeQwen,
+} as const;
+
+export const TOWERS = {
+  qwen3vl: { ...QWEN, width: 192, heads: 3, decoder: "qwen3", deep: [0, 2], sections: [12, 10, 10] },
+  // Heads of 72 dimensions, as in Qwen3-VL 8B.
+  qwen35: { ...QWEN, width: 288, heads: 4, decoder: "qwen35", sections: [6, 5, 5] },
+  gemma3: {
+    projector: "gemma3",
+    width: 288,
+    heads: 4,
+    feedForward: 320,
+    layers: 3,
+    patch: 14,
+    merged: 2,
+    image: 112,
+    decoder: "gemma3",
+    eps: 1e-6,
+    mergeKey: "projector.scale_factor",
+    marks: ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
+    mark: "<start_of_image>",
+    write: writeGemma3,
+  },
+  idefics3: {
+    projector: "idefics3",
+    width: 192,
+    heads: 3,
+    feedForward: 320,
+    layers: 2,
+    patch: 14,
+    merged: 2,
+    image: 64, // four patches and a rest
+    decoder: "llama",
+    eps: 1e-5,
+    mergeKey: "projector.scale_factor",
+    keys: { preproc_image_size: 128 },
+    marks: ["<fake_token_around_image>", "<image>", "<global-img>", "<row_1_col_1>", "<row_1_col_2>"],
+    mark: "<image>",
+    write: writeIdefics3,
+  },
+  pixtral: {
+    projector: "pixtral",
+    width: 192,
+    heads: 3,
+    feedForward: 320,
+    layers: 3,
+    patch: 16,
+    merged: 2,
+    image: 160,
+    decoder: "mistral3",
+    eps: 1e-5,
+    mergeKey: "spatial_merge_size",
+    marks: ["[IMG]", "[IMG_BREAK]", "[IMG_END]"],
+    mark: "[IMG]",
+    write: writePixtral,
+  },
+} as const satisfies Readonly<Record<string, TowerFamily>>;
+
+export type TowerName = keyof typeof TOWERS;
+
 export interface VisionOptions {
-  readonly architecture: "qwen3vl" | "qwen35";
+  readonly tower: TowerName;
   /** Type of all matrices. */
   readonly type: TensorType;
   readonly seed: number;
 }
 
-/** Sizes of the tower. As many numbers as possible differ, so that tests find mixed-up sizes. */
-export const TOWER = { width: 192, heads: 3, feedForward: 320, layers: 3, side: 6, patch: 16 };
-/** Layers of the tower that are merged for the decoder's first layers; Qwen3.5 merges none. */
-export const DEEP = { qwen3vl: [0, 2], qwen35: [] } as const;
-/** Rotated pairs of time, height and width. */
-export const SECTIONS = { qwen3vl: [12, 10, 10], qwen35: [6, 5, 5] } as const;
-
-/** Special tokens. The last token ends an answer. */
-const MARKS = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|im_start|>", "<|im_end|>"];
 const BYTES = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
-const WORDS = { pre: "qwen2", tokens: [...BYTES, ...MARKS], merges: [], controls: MARKS };
+/** Two line ends are one token. */
+const LINES = "ĊĊ";
 const VOCABULARY = 272;
-const TEMPLATE =
+
+/** Returns a chat template, which writes `image` for an image. */
+const templateOf = (image: string) =>
   `{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}` +
-  `{% if part.type == 'image' or 'image' in part or 'image_url' in part %}<|vision_start|><|image_pad|><|vision_end|>` +
+  `{% if part.type == 'image' or 'image' in part or 'image_url' in part %}${image}` +
   `{% elif 'text' in part %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}` +
   `{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}`;
 
@@ -64,67 +164,139 @@ function fileOf(
 }
 
 function decoderOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
-  const { architecture } = options;
-  const { file, builder } = fileOf(architecture, options);
-  const family = SYNTH_MODELS[architecture === "qwen3vl" ? "qwen3" : "qwen35"];
+  const { decoder, sections, deep, mark, marks }: TowerFamily = TOWERS[options.tower];
+  const { file, builder } = fileOf(deep ? "qwen3vl" : decoder, options);
+  const family = SYNTH_MODELS[decoder];
   family.write(file, { ...family.tiny, vocabulary: VOCABULARY });
-  file.keys("rope.dimension_sections", "INT32", [...SECTIONS[architecture], 0]);
-  if (architecture === "qwen3vl") file.key("n_deepstack_layers", "UINT32", DEEP.qwen3vl.length);
-  describeTokens(file, VOCABULARY, { template: TEMPLATE, marks: [], words: WORDS });
+  if (sections) file.keys("rope.dimension_sections", "INT32", [...sections, 0]);
+  if (deep) file.key("n_deepstack_layers", "UINT32", deep.length);
+  const controls = [...marks, "<|im_start|>", "<|im_end|>"]; // the last one ends an answer
+  const words = { pre: "qwen2", tokens: [...BYTES, LINES, ...controls], merges: ["Ċ Ċ"], controls };
+  const image = sections ? marks.join("") : mark;
+  describeTokens(file, VOCABULARY, { template: templateOf(image), marks: [], words });
   return builder.build().bytes;
 }
 
-function towerOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
-  const { width, heads, feedForward, layers, side, patch } = TOWER;
-  const { file, builder } = fileOf("clip", options);
-  const deep: readonly number[] = DEEP[options.architecture];
-  const projection = SYNTH_MODELS.qwen3.tiny.embedding;
-  builder.set("clip.projector_type", "STRING", "qwen3vl_merger").set("clip.has_vision_encoder", "BOOL", true);
-  const counts = {
-    block_count: layers,
-    embedding_length: width,
-    feed_forward_length: feedForward,
-    "attention.head_count": heads,
-    patch_size: patch,
-    image_size: side * patch,
-    projection_dim: projection,
-    spatial_merge_size: 2,
-  };
-  for (const [name, value] of Object.entries(counts)) builder.set(`clip.vision.${name}`, "UINT32", value);
-  builder.set("clip.vision.attention.layer_norm_epsilon", "FLOAT32", 1e-6);
-  builder.array("clip.vision.image_mean", "FLOAT32", [0.5, 0.5, 0.5]);
-  builder.array("clip.vision.image_std", "FLOAT32", [0.5, 0.5, 0.5]);
-  const flags = Array.from({ length: layers }, (_, layer) => deep.includes(layer));
-  builder.array("clip.vision.is_deepstack_layers", "BOOL", flags);
-  const affine = (name: string, columns: number, rows: number) => {
-    file.matrix(name, columns, rows);
-    file.vector(`${name}.bias`, rows, 0);
-  };
-  const norm = (name: string, length: number) => {
-    file.vector(`${name}.weight`, length);
-    file.vector(`${name}.bias`, length, 0);
-  };
-  for (const part of ["weight", "weight.1"]) {
-    file.floats(`v.patch_embd.${part}`, [patch, patch, 3, width], (random) => 0.05 * random.normal());
+/** Writes tensors of a tower. */
+class TowerWriter {
+  constructor(readonly file: SynthFile, private readonly type: TensorType) {}
+
+  affine(name: string, columns: number, rows: number): void {
+    this.file.matrix(name, columns, rows);
+    this.file.vector(`${name}.bias`, rows, 0);
   }
-  file.vector("v.patch_embd.bias", width, 0);
-  file.floats("v.position_embd.weight", [width, side ** 2], (random) => random.normal());
+
+  norm(name: string, length: number): void {
+    this.file.vector(`${name}.weight`, length);
+    this.file.vector(`${name}.bias`, length, 0);
+  }
+
+  /** Writes the matrices of patches, of each frame. A single one is F16 in files of F16. */
+  patches({ patch, width }: TowerSizes, parts = ["weight"]): void {
+    if (this.type === "F16" && parts.length === 1) {
+      return this.file.plain("v.patch_embd", "F16", patch, patch, 3, width);
+    }
+    for (const part of parts) {
+      const name = `v.patch_embd.${part}`;
+      this.file.floats(name, [patch, patch, 3, width], (random) => 0.05 * random.normal());
+    }
+  }
+
+  positions(width: number, side: number): void {
+    this.file.floats("v.position_embd.weight", [width, side ** 2], (random) => random.normal());
+  }
+
+  /** Writes layers with biases: LayerNorms, attention of joined or separate matrices, and a feed-forward block. */
+  layers({ width, feedForward, layers }: TowerSizes, joined: boolean): void {
+    for (let layer = 0; layer < layers; layer++) {
+      const name = (tensor: string) => `v.blk.${layer}.${tensor}`;
+      this.norm(name("ln1"), width);
+      if (joined) this.affine(name("attn_qkv"), width, 3 * width);
+      else for (const part of ["attn_q", "attn_k", "attn_v"]) this.affine(name(part), width, width);
+      this.affine(name("attn_out"), width, width);
+      this.norm(name("ln2"), width);
+      this.affine(name("ffn_up"), width, feedForward);
+      this.affine(name("ffn_down"), feedForward, width);
+    }
+    this.norm("v.post_ln", width);
+  }
+}
+
+function writeQwen(w: TowerWriter, family: TowerFamily, projection: number): void {
+  const { width, layers, deep = [] } = family;
+  w.patches(family, ["weight", "weight.1"]);
+  w.file.vector("v.patch_embd.bias", width, 0);
+  w.positions(width, 6);
+  w.layers(family, true);
+  for (const layer of deep) {
+    w.norm(`v.deepstack.${layer}.norm`, 4 * width);
+    w.affine(`v.deepstack.${layer}.fc1`, 4 * width, 4 * width);
+    w.affine(`v.deepstack.${layer}.fc2`, 4 * width, projection);
+  }
+  w.affine("mm.0", 4 * width, 4 * width);
+  w.affine("mm.2", 4 * width, projection);
+  const flags = Array.from({ length: layers }, (_, layer) => deep.includes(layer));
+  w.file.sink.array("clip.vision.is_deepstack_layers", "BOOL", flags);
+}
+
+function writeSiglip(w: TowerWriter, family: TowerFamily): void {
+  w.patches(family);
+  w.file.vector("v.patch_embd.bias", family.width, 0);
+  w.positions(family.width, Math.floor(family.image / family.patch));
+  w.layers(family, false);
+}
+
+function writeGemma3(w: TowerWriter, family: TowerFamily, projection: number): void {
+  writeSiglip(w, family);
+  w.file.vector("mm.soft_emb_norm.weight", family.width);
+  w.file.matrix("mm.input_projection", projection, family.width);
+}
+
+function writeIdefics3(w: TowerWriter, family: TowerFamily, projection: number): void {
+  writeSiglip(w, family);
+  w.file.matrix("mm.model.fc", family.merged ** 2 * family.width, projection);
+}
+
+function writePixtral(w: TowerWriter, family: TowerFamily, projection: number): void {
+  const { width, feedForward, layers, merged } = family;
+  w.patches(family);
+  w.file.vector("v.pre_ln.weight", width);
   for (let layer = 0; layer < layers; layer++) {
     const name = (tensor: string) => `v.blk.${layer}.${tensor}`;
-    norm(name("ln1"), width);
-    affine(name("attn_qkv"), width, 3 * width);
-    affine(name("attn_out"), width, width);
-    norm(name("ln2"), width);
-    affine(name("ffn_up"), width, feedForward);
-    affine(name("ffn_down"), feedForward, width);
-    if (!deep.includes(layer)) continue;
-    norm(`v.deepstack.${layer}.norm`, 4 * width);
-    affine(`v.deepstack.${layer}.fc1`, 4 * width, 4 * width);
-    affine(`v.deepstack.${layer}.fc2`, 4 * width, projection);
+    w.file.vector(name("ln1.weight"), width);
+    for (const part of ["attn_q", "attn_k", "attn_v", "attn_out"]) w.file.matrix(name(part), width, width);
+    w.file.vector(name("ln2.weight"), width);
+    for (const part of ["ffn_gate", "ffn_up"]) w.file.matrix(name(part), width, feedForward);
+    w.file.matrix(name("ffn_down"), feedForward, width);
   }
-  norm("v.post_ln", width);
-  affine("mm.0", 4 * width, 4 * width);
-  affine("mm.2", 4 * width, projection);
+  w.file.vector("mm.input_norm.weight", width);
+  w.file.matrix("mm.patch_merger", merged ** 2 * width, width);
+  w.file.matrix("mm.1", width, projection);
+  w.file.matrix("mm.2", projection, projection);
+  w.file.vector("v.token_embd.img_break", projection, 0);
+}
+
+function towerOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
+  const family: TowerFamily = TOWERS[options.tower];
+  const { file, builder } = fileOf("clip", options);
+  const projection = SYNTH_MODELS[family.decoder].tiny.embedding;
+  builder.set("clip.projector_type", "STRING", family.projector).set("clip.has_vision_encoder", "BOOL", true);
+  const counts = {
+    block_count: family.layers,
+    embedding_length: family.width,
+    feed_forward_length: family.feedForward,
+    "attention.head_count": family.heads,
+    patch_size: family.patch,
+    image_size: family.image,
+    projection_dim: projection,
+    [family.mergeKey]: family.merged,
+    ...family.keys,
+  };
+  for (const [name, value] of Object.entries(counts)) builder.set(`clip.vision.${name}`, "UINT32", value);
+  builder.set("clip.vision.attention.layer_norm_epsilon", "FLOAT32", family.eps);
+  builder.array("clip.vision.image_mean", "FLOAT32", [0.5, 0.5, 0.5]);
+  builder.array("clip.vision.image_std", "FLOAT32", [0.5, 0.5, 0.5]);
+  family.write(new TowerWriter(file, options.type), family, projection);
   return builder.build().bytes;
 }
 
@@ -151,14 +323,17 @@ export async function withFiles(
   }
 }
 
-/** A picture of random pixels whose sides need no scaling. */
+/** A picture of random pixels. */
 export function picture(seed: string, width: number, height: number): Rgb {
   const random = new Random(seedOf(seed));
   return { width, height, pixels: random.bytes(3 * width * height) };
 }
 
-export async function prepared(image: Rgb, { tower }: Files): Promise<PromptImage> {
+/** Returns the image as the engine prepares it, except that small images are not scaled up. */
+export async function prepared(image: Rgb, { model, tower }: Files): Promise<PromptImage> {
   const shape = readTower(await openGguf(tower));
-  const { rows, columns, values } = patchesOf(image, { ...shape, leastPixels: 1 });
-  return { rows: rows / 2, columns: columns / 2, digest: `${seedOf(image.pixels.join())}`, patches: values };
+  const scaling = shape.scaling.to === "pixels" ? { ...shape.scaling, least: 1 } : shape.scaling;
+  const patches = patchesOf(scaled(image, scaling, shape.patch * shape.merged), shape);
+  const { tokenizer } = await describeModel({ model });
+  return promptImage(patches, `${seedOf(image.pixels.join())}`, shape, tokenizer);
 }

@@ -5,9 +5,9 @@ import { pull } from "../../../hub/mod.ts";
 import { listModels, removeModel } from "../../../hub/store.ts";
 import { TestHub } from "../../../hub/testing_hub.ts";
 import { inspectModel } from "../../../lib/inspect.ts";
-import { synthesizeVision, TOWER } from "./files.ts";
+import { synthesizeVision, TOWERS } from "./files.ts";
 
-const filesOf = (seed: number) => synthesizeVision({ architecture: "qwen3vl", type: "Q8_0", seed });
+const filesOf = (seed: number) => synthesizeVision({ tower: "qwen3vl", type: "Q8_0", seed });
 
 async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir();
@@ -53,7 +53,7 @@ Deno.test("inspect: describes the tower beside a model, and a tower's own file",
     assertEquals(facts, {
       path: tower,
       projector: "qwen3vl_merger",
-      layers: TOWER.layers,
+      layers: TOWERS.qwen3vl.layers,
       imageTokens: [64, 1024],
     });
     const { size } = await Deno.stat(tower);
@@ -62,7 +62,7 @@ Deno.test("inspect: describes the tower beside a model, and a tower's own file",
     assertEquals(alone.tower, beside);
     assertMatch("refusal" in alone.plan ? alone.plan.refusal : "", /it is a vision tower/);
     // A tower of another model.
-    const other = synthesizeVision({ architecture: "qwen35", type: "Q8_0", seed: 1 });
+    const other = synthesizeVision({ tower: "qwen35", type: "Q8_0", seed: 1 });
     await Deno.writeFile(tower, other.tower);
     const { tower: wrong } = await inspectModel({ model });
     assertMatch(

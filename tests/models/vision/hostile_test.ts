@@ -2,17 +2,17 @@
 import { assert, assertEquals, assertInstanceOf, assertRejects } from "@std/assert";
 import { EngineError } from "../../../engine/api/errors.ts";
 import { decodeImage, Refusal } from "../../../engine/vision/decode.ts";
+import type { ImageSizes } from "../../../engine/vision/patches.ts";
 import { readImage } from "../../../engine/vision/read_image.ts";
 import { Random } from "../../../testing/random.ts";
 import { jpeg, png, webp } from "./pictures.ts";
 
-const SIZES = {
+const SIZES: ImageSizes = {
   patch: 16,
   merged: 2,
   means: [0.5, 0.5, 0.5],
   deviations: [0.5, 0.5, 0.5],
-  leastPixels: 1024,
-  mostPixels: 256 * 256,
+  scaling: { to: "pixels", least: 1024, most: 256 * 256 },
 };
 
 const read = (bytes: Uint8Array<ArrayBuffer>) => readImage({ bytes, sizes: SIZES });

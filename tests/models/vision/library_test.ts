@@ -9,7 +9,7 @@ const OPTIONS = { maxTokens: 4, temperature: 0 };
 
 async function withModel(tower: boolean, test: (model: Model) => Promise<void>): Promise<void> {
   await withFiles(
-    { architecture: "qwen3vl", type: "Q8_0", seed: 6 },
+    { tower: "qwen3vl", type: "Q8_0", seed: 6 },
     async ({ model: file, tower: beside }) => {
       if (!tower) await Deno.remove(beside);
       await using model = await loadModel(file, { backend: "cpu", threads: 2, ctx: 512, parallel: 1 });

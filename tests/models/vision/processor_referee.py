@@ -1,6 +1,8 @@
-"""Patches of PNG images by Hugging Face's Qwen2VLImageProcessor. Arguments: folder of the packages, images.
+"""Patches of PNG images by a processor of Hugging Face's transformers.
 
-Writes NAME.patches (f32, in the processor's order, the first frame only) beside each image, and prints the grids.
+Arguments: folder of the packages, kind of the tower, pixels on a side of a patch, patches on a side of a token, images.
+Writes NAME.patches (f32, in the engine's order, the first frame only) beside each image. Prints for each image the rows
+and columns of patches, and the rows and columns of tiles (0 if the image has no tiles).
 """
 import json
 import sys
@@ -8,15 +10,37 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-size = {"shortest_edge": 256 * 256, "longest_edge": 1024 * 32 * 32}
-half = [0.5, 0.5, 0.5]
-processor = Qwen2VLImageProcessorPil(
-    patch_size=16, merge_size=2, temporal_patch_size=2, image_mean=half, image_std=half, size=size
-)
+kind, patch, merged = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+factor = patch * merged
+half = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+processor = {
+    "qwen3vl": lambda: Qwen2VLImageProcessorPil(
+        patch_size=patch, merge_size=merged, size={"shortest_edge": 256 * 256, "longest_edge": 1024 * factor**2}, **half
+    ),
+    "gemma3": lambda: Gemma3ImageProcessorPil(size={"height": 896, "width": 896}, **half),
+    "idefics3": lambda: SmolVLMImageProcessorPil(
+        size={"longest_edge": 2048}, max_image_size={"longest_edge": 512}, return_row_col_info=True, **half
+    ),
+    "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 32 * factor}, patch_size=factor),
+}[kind]()
+
+
+def in_patches(pictures):
+    """[pictures, 3, height, width] -> [patches, 3 * patch * patch], patches of a token side by side."""
+    count, _, height, width = pictures.shape
+    rows, columns = height // patch, width // patch
+    whole = pictures[:, :, : rows * patch, : columns * patch]
+    cut = whole.reshape(count, 3, rows // merged, merged, patch, columns // merged, merged, patch)
+    return cut.transpose(0, 2, 5, 3, 6, 1, 4, 7), rows, columns
+
+
 grids = []
-for name in sys.argv[2:]:
+for name in sys.argv[5:]:
     image = Image.open(name)
     if image.mode in ("LA", "RGBA"):
         image = image.convert("RGBA")
@@ -24,8 +48,15 @@ for name in sys.argv[2:]:
         white.paste(image, mask=image.split()[3])
         image = white
     made = processor(images=[image.convert("RGB")], return_tensors="np")
-    grid = [int(n) for n in made["image_grid_thw"][0]]
-    patches = made["pixel_values"].reshape(grid[1] * grid[2], 3, 2, 256)[:, :, 0]
+    tiles = [0, 0]
+    if kind == "qwen3vl":
+        _, rows, columns = [int(n) for n in made["image_grid_thw"][0]]
+        patches = made["pixel_values"].reshape(rows * columns, 3, 2, patch**2)[:, :, 0]
+    else:
+        pictures = made["pixel_values"]
+        if kind == "idefics3":
+            pictures, tiles = pictures[0], [made["rows"][0][0], made["cols"][0][0]]
+        patches, rows, columns = in_patches(np.asarray(pictures))
     np.ascontiguousarray(patches, dtype=np.float32).tofile(name + ".patches")
-    grids.append(grid[1:])
+    grids.append([rows, columns, *[int(n) for n in tiles]])
 print(json.dumps(grids))

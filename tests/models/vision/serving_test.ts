@@ -12,7 +12,7 @@ const image = (url: string) => ({ type: "image_url" as const, image_url: { url }
 
 /** Runs `test` with a client of a server for the model, with or without its tower. */
 async function withClient(tower: boolean, test: (client: OpenAI) => Promise<void>): Promise<void> {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
     if (!tower) await Deno.remove(file);
     const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 512 });
     const app = createApp(engine);

@@ -1,10 +1,12 @@
-/** Compares the rows of a seeded tower with float64. */
+/** Compares the rows of seeded towers with float64. */
 import { assert, assertEquals } from "@std/assert";
 import type { PromptImage } from "../../../engine/api/request.ts";
 import { describeModel } from "../../../engine/load/describe.ts";
 import { measureTower } from "../../../engine/load/load_tower.ts";
-import { exactTower, Tensors } from "./exact.ts";
-import { DEEP, type Files, picture, prepared, withFiles } from "./files.ts";
+import { firstTier, fullTier } from "../../../testing/tier.ts";
+import { Tensors } from "./exact.ts";
+import { exactRows } from "./exact_tower.ts";
+import { type Files, picture, prepared, type TowerName, TOWERS, withFiles } from "./files.ts";
 
 /** Returns the rows that the native tower computes, in parts of the decoder's width. */
 async function towerRows(image: PromptImage, { model, tower }: Files): Promise<Float32Array> {
@@ -29,15 +31,23 @@ function errorOf(rows: Float32Array, exact: readonly Float64Array[][]): number {
   return Math.max(...whole.map((value, i) => Math.abs(value - rows[i]))) / most;
 }
 
+/** A picture for each kind of tower. Only the last is scaled and split into tiles. */
+const PICTURES: { readonly [Name in TowerName]: readonly [width: number, height: number] } = {
+  qwen3vl: [96, 64],
+  qwen35: [96, 64],
+  gemma3: [112, 112],
+  pixtral: [96, 64],
+  idefics3: [120, 60],
+};
+
 for (const [type, most] of [["F32", 1e-5], ["F16", 1e-5], ["BF16", 1e-5], ["Q8_0", 0.02]] as const) {
-  for (const architecture of ["qwen3vl", "qwen35"] as const) {
-    if (architecture === "qwen35" && type !== "F32") continue;
-    Deno.test(`vision: ${architecture}'s tower in ${type} is near float64`, async () => {
-      await withFiles({ architecture, type, seed: 3 }, async (files) => {
-        const image = picture("tower", 96, 64);
+  for (const tower of Object.keys(TOWERS) as TowerName[]) {
+    const { test } = type === "F16" || type === "BF16" ? fullTier : firstTier;
+    test(`vision: ${tower}'s tower in ${type} is near float64`, async () => {
+      await withFiles({ tower, type, seed: 3 }, async (files) => {
+        const image = picture("tower", ...PICTURES[tower]);
         const rows = await towerRows(await prepared(image, files), files);
-        const exact = exactTower(await Tensors.open(files.tower), image, DEEP[architecture]);
-        const error = errorOf(rows, exact);
+        const error = errorOf(rows, exactRows(await Tensors.open(files.tower), tower, image));
         assert(error < most, `error ${error}`);
       });
     });

@@ -1,0 +1,184 @@
+/** Reads and checks the sizes of a vision tower from the keys of its `mmproj` file. */
+import { GgufError, quote } from "../gguf/errors.ts";
+import { requireFloats } from "../gguf/float_tensor.ts";
+import { inWords } from "../gguf/metadata.ts";
+import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import { KINDS, type TowerKind } from "./kinds.ts";
+import type { ImageSizes } from "./patches.ts";
+import type { Scaling } from "./scaling.ts";
+
+/** Limits on counts in a file. Every known model has smaller counts. */
+const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64, merged: 16 };
+/** Maximum patches of a picture: so many rows has a step of the tower. */
+const MOST_PATCHES = 2 ** 14;
+const LEAST_PATCH = 8;
+export const POSITIONS = "v.position_embd.weight";
+
+/** Sizes of a tower, from the file's keys. */
+export interface TowerShape extends ImageSizes {
+  readonly kind: TowerKind;
+  readonly layers: number;
+  readonly width: number;
+  readonly heads: number;
+  readonly feedForward: number;
+  readonly eps: number;
+  /** Rows and columns of the grid that has a learned position embedding at each point; 0 without such a grid. */
+  readonly side: number;
+  /** Width of the decoder that reads the image's rows. */
+  readonly projection: number;
+  /** The deep layers: their output is merged too, for the decoder's first layers. */
+  readonly deepLayers: readonly number[];
+}
+
+/** Returns the kind of the tower in a file; "" if the file names none. */
+export function projectorOf({ metadata }: Pick<GgufFile, "metadata">): string {
+  return metadata.getString("clip.projector_type", metadata.getString("clip.vision.projector_type", ""));
+}
+
+/** Reads keys `clip.vision.*`. */
+class Keys {
+  constructor(private readonly file: GgufFile) {}
+
+  refuse(name: string, detail: string): never {
+    throw new GgufError("GGUF_HPARAM", detail, { field: `key ${quote(`clip.${name}`)}` });
+  }
+
+  kind(): TowerKind {
+    const name = projectorOf(this.file);
+    const known = [...KINDS.keys()].map(quote).join(", ");
+    return KINDS.get(name) ?? this.refuse("projector_type", `must be one of ${known} (got ${quote(name)})`);
+  }
+
+  count(name: string, most: number, usual?: number): number {
+    const value = this.file.metadata.getCount(`clip.vision.${name}`, usual);
+    if (value >= 1 && value <= most) return value;
+    return this.refuse(`vision.${name}`, `must be 1 to ${most} (got ${value})`);
+  }
+
+  /** Returns the number of each channel. */
+  channels(name: string): number[] {
+    const values = Array.from(this.file.metadata.getNumbers(`clip.vision.${name}`) ?? []);
+    if (values.length === 3 && values.every(Number.isFinite)) return values;
+    return this.refuse(`vision.${name}`, `must be three numbers (got ${values.length})`);
+  }
+
+  deepLayers(layers: number): number[] {
+    const flags: unknown = this.file.metadata.entries.get("clip.vision.is_deepstack_layers");
+    if (flags === undefined) return [];
+    if (Array.isArray(flags) && flags.length === layers && flags.every((flag) => typeof flag === "boolean")) {
+      return flags.flatMap((flag, layer) => flag ? [layer] : []);
+    }
+    const found = inWords(flags as never);
+    return this.refuse("vision.is_deepstack_layers", `must be ${layers} booleans (got ${found})`);
+  }
+}
+
+/** Returns the tower's sizes. Throws GgufError for a file that is not a supported tower. */
+export function readTower(file: GgufFile): TowerShape {
+  const keys = new Keys(file);
+  const kind = keys.kind();
+  const layers = keys.count("block_count", MOST.layers);
+  const width = keys.count("embedding_length", MOST.width);
+  const heads = keys.count("attention.head_count", MOST.heads);
+  if (width % (8 * heads) !== 0) {
+    keys.refuse(
+      "vision.attention.head_count",
+      `must divide ${width} into heads of 8, 16, 24, … (got ${heads})`,
+    );
+  }
+  const patch = keys.count("patch_size", MOST.patch);
+  // The smallest image must not have more patches than the largest one.
+  if (patch < LEAST_PATCH) keys.refuse("vision.patch_size", `must be at least ${LEAST_PATCH} (got ${patch})`);
+  const [name, usual] = kind.merged;
+  const merged = keys.count(name, MOST.merged, usual);
+  const deviations = keys.channels("image_std");
+  if (deviations.some((value) => value <= 0)) keys.refuse("vision.image_std", "must be above 0");
+  const shape = {
+    kind,
+    layers,
+    width,
+    heads,
+    feedForward: keys.count("feed_forward_length", MOST.width),
+    eps: file.metadata.getNumber("clip.vision.attention.layer_norm_epsilon", 1e-6),
+    side: kind.positions ? Math.sqrt(file.tensors.get(POSITIONS)?.shape[1] ?? 0) : 0,
+    projection: keys.count("projection_dim", MOST.width),
+    deepLayers: keys.deepLayers(layers),
+    patch,
+    merged,
+    means: keys.channels("image_mean"),
+    deviations,
+    scaling: scalingOf(file, keys, kind, patch * merged),
+  };
+  checkPatches(keys, shape);
+  return shape;
+}
+
+function scalingOf({ metadata }: GgufFile, keys: Keys, kind: TowerKind, factor: number): Scaling {
+  const longest = metadata.entries.has("clip.vision.preproc_image_size")
+    ? keys.count("preproc_image_size", MOST.side)
+    : undefined;
+  return kind.scaling({ side: keys.count("image_size", MOST.side), factor, longest });
+}
+
+/** Checks that a picture has whole tokens, an embedding for each patch, and not too many patches. */
+function checkPatches(keys: Keys, shape: TowerShape): void {
+  const { scaling, patch, merged, kind, side } = shape;
+  const most = mostPatches(shape);
+  if (most > MOST_PATCHES) {
+    keys.refuse("vision.image_size", `must give at most ${MOST_PATCHES} patches (got ${most})`);
+  }
+  if (!("side" in scaling)) return;
+  const across = Math.floor(scaling.side / patch);
+  if (across === 0 || across % merged !== 0) {
+    keys.refuse(
+      "vision.image_size",
+      `must hold a multiple of ${merged} patches of ${patch} pixels (got ${scaling.side})`,
+    );
+  }
+  if (kind.positions === "at points" && side !== across) {
+    throw new GgufError("GGUF_HPARAM", `must have ${across ** 2} rows, one for each patch`, {
+      field: `tensor ${quote(POSITIONS)}`,
+    });
+  }
+}
+
+/** Maximum patches of a picture. */
+export function mostPatches({ scaling, patch, merged }: ImageSizes): number {
+  switch (scaling.to) {
+    case "pixels":
+      return scaling.most / patch ** 2;
+    case "longest":
+      return (Math.ceil(scaling.longest / (patch * merged)) * merged) ** 2;
+    default:
+      return Math.floor(scaling.side / patch) ** 2;
+  }
+}
+
+/** Returns the minimum and maximum number of rows of an image. */
+export function imageTokens(shape: ImageSizes): [least: number, most: number] {
+  const { scaling, patch, merged } = shape;
+  const each = mostPatches(shape) / merged ** 2;
+  switch (scaling.to) {
+    case "pixels":
+      return [Math.ceil(scaling.least / (patch * merged) ** 2), each];
+    case "longest":
+      return [1, each];
+    case "tiles": {
+      const across = Math.ceil(scaling.longest / scaling.side);
+      return across === 1 ? [each, each] : [(across + 1) * each, (across ** 2 + 1) * each];
+    }
+    default:
+      return [each, each];
+  }
+}
+
+/** Returns the tensor of learned position embeddings: [width, side x side]. Throws GgufError. */
+export function positionTensor(file: GgufFile, { kind, width, side }: TowerShape): TensorInfo | undefined {
+  if (!kind.positions) return undefined;
+  if (Number.isInteger(side) && side > 1 && side <= MOST.side) {
+    return requireFloats(file, POSITIONS, [width, side ** 2]);
+  }
+  throw new GgufError("GGUF_HPARAM", "must have a square number of rows, at least 4", {
+    field: `tensor ${quote(POSITIONS)}`,
+  });
+}

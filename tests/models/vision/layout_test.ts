@@ -1,0 +1,56 @@
+/** The tokens of images in prompts: equal to the tokens of the text that the family's processor writes. */
+import { assertEquals } from "@std/assert";
+import { describeModel } from "../../../engine/load/describe.ts";
+import { placeImages } from "../../../engine/schedule/images.ts";
+import { picture, prepared, type TowerName, TOWERS, withFiles } from "./files.ts";
+
+const rows = (token: string, count: number) => token.repeat(count);
+const fake = "<fake_token_around_image>";
+
+/** For each kind: the sides of an image, and the text that stands for the image. */
+const TEXTS: { readonly [Name in TowerName]?: readonly [width: number, height: number, text: string] } = {
+  qwen3vl: [96, 64, rows("<|image_pad|>", 6)],
+  gemma3: [50, 90, `\n\n<start_of_image>${rows("<image_soft_token>", 16)}<end_of_image>\n\n`],
+  pixtral: [
+    90,
+    64,
+    `${rows("[IMG]", 3)}[IMG_BREAK]${rows("[IMG]", 3)}[IMG_END]`,
+  ],
+  idefics3: [
+    128,
+    60,
+    `${fake}<row_1_col_1>${rows("<image>", 4)}${fake}<row_1_col_2>${rows("<image>", 4)}\n\n` +
+    `${fake}<global-img>${rows("<image>", 4)}${fake}`,
+  ],
+};
+
+for (const [tower, [width, height, text]] of Object.entries(TEXTS)) {
+  Deno.test(`images: ${tower}'s image has the tokens of the text that its processor writes`, async () => {
+    await withFiles({ tower: tower as TowerName, type: "Q8_0", seed: 1 }, async (files) => {
+      const { tokenizer } = await describeModel({ model: files.model });
+      const encode = (words: string) => tokenizer.encode(words, { parseSpecial: true });
+      const { mark } = TOWERS[tower as TowerName];
+      const image = await prepared(picture("layout", width, height), files);
+      for (const words of ["a\nIMAGE\nb", "\n\nIMAGE", "IMAGEIMAGEc\n", "IMAGE\n\n\nIMAGE\n"]) {
+        const count = words.split("IMAGE").length - 1;
+        const { tokens, placed } = placeImages(
+          encode(words.replaceAll("IMAGE", mark)),
+          Array.from({ length: count }, () => image),
+          encode(mark)[0],
+          tokenizer,
+        );
+        assertEquals(tokens, encode(words.replaceAll("IMAGE", text)), JSON.stringify(words));
+        for (const { at } of placed) assertEquals(tokens.slice(at, at + image.tokens.length), image.tokens);
+      }
+    });
+  });
+}
+
+Deno.test("images: an image of Idefics 3 that fits one tile has no tiles", async () => {
+  await withFiles({ tower: "idefics3", type: "Q8_0", seed: 1 }, async (files) => {
+    const { tokenizer } = await describeModel({ model: files.model });
+    const image = await prepared(picture("layout", 1, 1), files); // scaled to 128 x 128
+    assertEquals(image.runs.length, 5);
+    assertEquals(tokenizer.decode(image.tokens, { special: true }).split("<global-img>").length, 2);
+  });
+});
