@@ -21,10 +21,10 @@ export interface ImageText {
   ) => readonly (string | number)[];
 }
 
-/** Returns the token's id; undefined if the vocabulary has no such control token. */
+/** Returns the token's id; undefined if the vocabulary has no such token. */
 export function tokenOf(tokenizer: Tokenizer, text: string): number | undefined {
   const tokens = tokenizer.encode(text, { parseSpecial: true });
-  return tokens.length === 1 && tokenizer.isControl(tokens[0]) ? tokens[0] : undefined;
+  return tokens.length === 1 ? tokens[0] : undefined;
 }
 
 /** Returns the image's tokens. */

@@ -1,5 +1,5 @@
 /**
- * The kinds of vision towers. A kind is a description: shape.ts reads a file's sizes with it, and tower_plan.ts builds
+ * The table of vision towers. A kind is a description: shape.ts reads a file's sizes with it, and tower_plan.ts builds
  * its plan.
  */
 import type { PlanBuilder, Value } from "../plan/builder.ts";
@@ -8,38 +8,7 @@ import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { average, merge } from "../plan/ops/merge.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
-import type { ImageText } from "./image_text.ts";
-import type { Made } from "./made.ts";
-import type { Scaling } from "./scaling.ts";
-import type { TowerShape } from "./shape.ts";
-
-export interface TowerKind {
-  /** The key of the patches on a side of the square that becomes one token, and the key's default value. */
-  readonly merged: readonly [key: string, usual?: number];
-  /** Returns how images are scaled. `side` is the file's image size, `factor` a token's side in pixels. */
-  readonly scaling: (sizes: { side: number; factor: number; longest?: number }) => Scaling;
-  /** Number of equal frames that a still image has. */
-  readonly frames: 1 | 2;
-  /** Where learned embeddings of positions come from: points of a grid, or values between them. */
-  readonly positions?: "at points" | "between points";
-  readonly norm: typeof layerNorm | typeof rmsNorm;
-  /** Whether a norm comes before the first layer. */
-  readonly normsFirst?: boolean;
-  /** Whether one tensor holds the matrices of queries, keys and values. */
-  readonly joined?: boolean;
-  /** Whether a SiLU gate multiplies the hidden rows of the feed-forward block; by default a GELU without a gate. */
-  readonly gated?: boolean;
-  /** Exponents of the rotary base, one per pair of `pairs`; the first half turns by rows. */
-  readonly rotary?: {
-    readonly interleaved: boolean;
-    readonly exponent: (i: number, pairs: number) => number;
-  };
-  /** Tensors whose values are laid out in another order than products need. */
-  readonly made?: (shape: TowerShape) => Readonly<Record<string, Made>>;
-  /** Returns the rows that the decoder reads, from the last layer's rows. */
-  readonly project: (b: PlanBuilder, x: Value, shape: TowerShape) => Value;
-  readonly text: ImageText;
-}
+import type { TowerKind, TowerShape } from "./kind.ts";
 
 /** Maximum tokens on a side of an image. Larger images are scaled down. */
 const MOST_SIDE = 32;
@@ -49,7 +18,7 @@ const LEAST_PIXELS = 256 * 256;
 /** Qwen3-VL and Qwen3.5. Source: Hugging Face transformers, models/qwen3_vl. */
 const QWEN3VL: TowerKind = {
   merged: ["spatial_merge_size", 2],
-  scaling: ({ factor }) => ({ to: "pixels", least: LEAST_PIXELS, most: (MOST_SIDE * factor) ** 2 }),
+  scaling: (_, factor) => ({ to: "pixels", least: LEAST_PIXELS, most: (MOST_SIDE * factor) ** 2 }),
   frames: 2,
   positions: "between points",
   norm: layerNorm,
@@ -74,7 +43,7 @@ const SIGLIP = { frames: 1, positions: "at points", norm: layerNorm } as const;
 const GEMMA3: TowerKind = {
   ...SIGLIP,
   merged: ["projector.scale_factor", 4],
-  scaling: ({ side }) => ({ to: "square", side }),
+  scaling: ({ side }) => ({ to: "square", side: side() }),
   made: ({ width, projection }) => ({ "mm.input_projection.weight": { transposed: [projection, width] } }),
   project(b, x, { eps, merged, projection }) {
     const normed = layerNorm(b, x, "v.post_ln", eps);
@@ -94,7 +63,7 @@ const GEMMA3: TowerKind = {
 const IDEFICS3: TowerKind = {
   ...SIGLIP,
   merged: ["projector.scale_factor"],
-  scaling: ({ side, longest = 4 * side }) => ({ to: "tiles", side, longest }),
+  scaling: ({ side, longest }) => ({ to: "tiles", side: side(), longest: longest ?? 4 * side() }),
   project(b, x, { eps, merged, projection }) {
     const normed = layerNorm(b, x, "v.post_ln", eps);
     return linear(b, merge(b, normed, merged ** 2), [{ name: "mm.model.fc", rows: projection }])[0];
@@ -121,7 +90,7 @@ const IDEFICS3: TowerKind = {
 /** Pixtral, Mistral Small 3.1 and Ministral 3. Source: Hugging Face transformers, models/pixtral and models/mistral3. */
 const PIXTRAL: TowerKind = {
   merged: ["spatial_merge_size", 1],
-  scaling: ({ side, factor }) => ({ to: "longest", longest: Math.min(side, MOST_SIDE * factor) }),
+  scaling: ({ side }, factor) => ({ to: "longest", longest: Math.min(side(), MOST_SIDE * factor) }),
   frames: 1,
   norm: rmsNorm,
   normsFirst: true,

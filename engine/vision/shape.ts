@@ -3,32 +3,17 @@ import { GgufError, quote } from "../gguf/errors.ts";
 import { requireFloats } from "../gguf/float_tensor.ts";
 import { inWords } from "../gguf/metadata.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import { KINDS, type TowerKind } from "./kinds.ts";
+import type { TowerKind, TowerShape } from "./kind.ts";
+import { KINDS } from "./kinds.ts";
 import type { ImageSizes } from "./patches.ts";
 import type { Scaling } from "./scaling.ts";
 
 /** Limits on counts in a file. Every known model has smaller counts. */
-const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64, merged: 16 };
+const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64, merged: 16, tiles: 8 };
 /** Maximum patches of a picture: so many rows has a step of the tower. */
 const MOST_PATCHES = 2 ** 14;
 const LEAST_PATCH = 8;
 export const POSITIONS = "v.position_embd.weight";
-
-/** Sizes of a tower, from the file's keys. */
-export interface TowerShape extends ImageSizes {
-  readonly kind: TowerKind;
-  readonly layers: number;
-  readonly width: number;
-  readonly heads: number;
-  readonly feedForward: number;
-  readonly eps: number;
-  /** Rows and columns of the grid that has a learned position embedding at each point; 0 without such a grid. */
-  readonly side: number;
-  /** Width of the decoder that reads the image's rows. */
-  readonly projection: number;
-  /** The deep layers: their output is merged too, for the decoder's first layers. */
-  readonly deepLayers: readonly number[];
-}
 
 /** Returns the kind of the tower in a file; "" if the file names none. */
 export function projectorOf({ metadata }: Pick<GgufFile, "metadata">): string {
@@ -117,7 +102,7 @@ function scalingOf({ metadata }: GgufFile, keys: Keys, kind: TowerKind, factor: 
   const longest = metadata.entries.has("clip.vision.preproc_image_size")
     ? keys.count("preproc_image_size", MOST.side)
     : undefined;
-  return kind.scaling({ side: keys.count("image_size", MOST.side), factor, longest });
+  return kind.scaling({ side: () => keys.count("image_size", MOST.side), longest }, factor);
 }
 
 /** Checks that a picture has whole tokens, an embedding for each patch, and not too many patches. */
@@ -128,6 +113,12 @@ function checkPatches(keys: Keys, shape: TowerShape): void {
     keys.refuse("vision.image_size", `must give at most ${MOST_PATCHES} patches (got ${most})`);
   }
   if (!("side" in scaling)) return;
+  if (scaling.to === "tiles" && scaling.longest > MOST.tiles * scaling.side) {
+    keys.refuse(
+      "vision.preproc_image_size",
+      `must be at most ${MOST.tiles * scaling.side} (got ${scaling.longest})`,
+    );
+  }
   const across = Math.floor(scaling.side / patch);
   if (across === 0 || across % merged !== 0) {
     keys.refuse(

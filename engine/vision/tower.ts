@@ -8,7 +8,8 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 import { tokenOf, tokensFor } from "./image_text.ts";
 import { type Patches, placeOf } from "./patches.ts";
 import { readImage } from "./read_image.ts";
-import { mostPatches, type TowerShape } from "./shape.ts";
+import type { TowerShape } from "./kind.ts";
+import { mostPatches } from "./shape.ts";
 import { givenColumns } from "./tower_plan.ts";
 
 /** Maximum bytes of images' rows that are kept for later requests. */

@@ -17,7 +17,8 @@ import { type HeadColumns, textAttention } from "../plan/ops/text_attention.ts";
 import type { Plan, RopeAngles } from "../plan/plan.ts";
 import { twoLayers } from "./kinds.ts";
 import { withMade } from "./made.ts";
-import { mostPatches, POSITIONS, type TowerShape } from "./shape.ts";
+import type { TowerShape } from "./kind.ts";
+import { mostPatches, POSITIONS } from "./shape.ts";
 
 const ROPE_BASE = 10_000;
 /** The token between rows of Pixtral's images. The decoder has the same embedding. */

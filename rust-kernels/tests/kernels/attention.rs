@@ -266,7 +266,14 @@ impl<'a> Rows<'a> {
         softcap: f32,
     ) -> Self {
         let parts = vec![Part { rows: q.len(), first_block: 0, block_table }];
-        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window, sinks, softcap }
+        let (q, ends) =
+            (q.iter().map(Vec::as_slice).collect(), positions.iter().map(|position| position + 1).collect());
+        Self { q, positions, ends, parts, shared: 0, window, sinks, softcap }
+    }
+
+    /// Returns the rows with other ends of the positions that they see.
+    fn up_to(self, ends: Vec<usize>) -> Self {
+        Self { ends, ..self }
     }
 }
 
@@ -350,12 +357,13 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     // In a third of the calls, the last rows also see the positions behind their own, as rows of an image do.
     let image = if random.below(3) == 0 { seen - random.below(tokens + 1) } else { seen };
     let end = |r: usize| if positions[r] < image { positions[r] + 1 } else { seen };
-    let with_ends = |rows: Rows<'_>, from: usize| Rows { ends: (from..from + rows.q.len()).map(end).collect(), ..rows };
+    let ends: Vec<usize> = (0..q.len()).map(end).collect();
     let rows = Rows::of(&q, &positions, &cache.block_table, window, &sinks, softcap);
-    let together = run(k, &cache, &with_ends(rows, 0), scale, b);
+    let together = run(k, &cache, &rows.up_to(ends.clone()), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
-        let reference = cache.reference(query, [positions[r], end(r)], window, [scale, softcap], sinks.get(r).copied());
+        let reference =
+            cache.reference(query, [positions[r], ends[r]], window, [scale, softcap], sinks.get(r).copied());
         for (d, (want, limit)) in reference.into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
@@ -364,7 +372,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     for _ in 0..4 {
         let r = random.below(q.len());
         let one = Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window, some(&sinks, r..r + 1), softcap);
-        let alone = run(k, &cache, &with_ends(one, r), scale, b);
+        let alone = run(k, &cache, &one.up_to(vec![ends[r]]), scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
     5
