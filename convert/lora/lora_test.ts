@@ -8,6 +8,7 @@ import {
   TINY,
   type TinyCheckpoint,
 } from "../../testing/checkpoints.ts";
+import { fullTier } from "../../testing/tier.ts";
 import { ConvertError, type ConvertOptions } from "../convert.ts";
 import { BF16, CheckpointFolder, Written } from "../testing.ts";
 
@@ -142,7 +143,7 @@ Deno.test("convert: merges into the adapter's own copy of a matrix", async () =>
   });
 });
 
-Deno.test("convert: quantizes merged matrices from their unrounded values", async () => {
+fullTier.test("convert: quantizes merged matrices from their unrounded values", async () => {
   const adapter = testAdapter();
   const plain = ({ tensors, values }: TinyCheckpoint) => {
     for (const [module, shape] of Object.entries(SHAPES)) {
