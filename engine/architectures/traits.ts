@@ -5,6 +5,8 @@
 export interface Traits {
   /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
   readonly interleavedRope?: boolean;
+  /** Whether each position has a row that is added to its token's embedding; heads are then not rotated. */
+  readonly learnedPositions?: boolean;
   /** Layers per period; the last layer of a period has no positions. By default all layers have positions. */
   readonly positionlessEvery?: number;
   /** Whether each query and key head has an RMSNorm, before rotation or, with normsLast, after it. */
@@ -27,6 +29,8 @@ export interface Traits {
   readonly parallel?: boolean | "normed apart";
   /** Each head has a sink: a score that takes attention weight but has no value. */
   readonly sinks?: boolean;
+  /** Gates that scale the attention output, computed from the input rows: one per column, or one per head. */
+  readonly outputGate?: { readonly activation: "sigmoid" | "softplus"; readonly perHead?: boolean };
   /** Whether q, k and v are one tensor. */
   readonly fusedHeads?: boolean;
   /** Whether gate and up are one tensor, named like up. */
@@ -126,6 +130,13 @@ function attentionTensors(
     if (traits.headLayerNorms) put({ name, kind: "head norms", shape: [headDim, count] });
     else if (traits.rowNorms) put({ name, kind: "norm", shape: [count * headDim] });
     else if (traits.headNorms) put({ name, kind: "norm", shape: [headDim] });
+  }
+  if (traits.outputGate) {
+    put({
+      name: "attn_gate",
+      kind: "matrix",
+      shape: [embedding, heads * (traits.outputGate.perHead ? 1 : headDim)],
+    });
   }
   if (traits.sinks) put({ name: "attn_sinks", kind: "sinks", shape: [heads] });
 }

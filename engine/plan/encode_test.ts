@@ -137,7 +137,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           break;
         case "glu":
           assertEquals([code, ...r.u32s(2)], [4, operand(op.x.float), operand(op.x.quant)]);
-          assertEquals(r.u32s(5), [op.gate, operand(op.gateBias), op.up, operand(op.upBias), 0]);
+          assertEquals(r.u32s(6), [op.gate, operand(op.gateBias), op.up, operand(op.upBias), 0, op.limit]);
           assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
         case "activated":
@@ -150,13 +150,14 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
-          assertEquals([r.f32(), ...r.u32s(3)], [op.beta, op.period, Number(op.normLast), op.vFrom]);
+          assertEquals([r.f32(), ...r.u32s(2)], [op.beta, op.period, op.offset]);
+          assertEquals(r.u32s(3), [Number(op.normLast), Number(op.unweighted), op.vFrom]);
           break;
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
-          assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, operand(op.sinks)]);
-          assertEquals(r.f32(), op.softcap);
+          assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, Number(op.chunked)]);
+          assertEquals([r.u32(), r.f32()], [operand(op.sinks), op.softcap]);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);
@@ -180,7 +181,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
         case "expert_glu":
           assertEquals([code, ...r.u32s(2)], [13, operand(op.x.float), operand(op.x.quant)]);
           assertEquals(r.u32s(5), [op.chosen.buffer, 6, 2, op.gate, operand(op.gateBias)]);
-          assertEquals(r.u32s(3), [op.up, operand(op.upBias), 0]);
+          assertEquals(r.u32s(4), [op.up, operand(op.upBias), 0, op.limit]);
           assertEquals(r.u32s(2), [operand(op.out.float), operand(op.out.quant)]);
           break;
         case "expert_sum":

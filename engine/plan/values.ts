@@ -57,7 +57,15 @@ export type TensorId = number;
  * `swiglu_oai` is gpt-oss's function of gate g and value u: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u,
  * -7, 7) + 1).
  */
-export const ACTIVATIONS = ["silu", "gelu", "gelu_erf", "squared_relu", "tanh", "swiglu_oai"] as const;
+export const ACTIVATIONS = [
+  "silu",
+  "gelu",
+  "gelu_erf",
+  "squared_relu",
+  "tanh",
+  "swiglu_oai",
+  "relu",
+] as const;
 export type Activation = typeof ACTIVATIONS[number];
 
 /** Names of gated units by activation. */
@@ -68,6 +76,7 @@ export const GLU_NAMES: Readonly<Record<Activation, string>> = {
   squared_relu: "squared_reglu",
   tanh: "tanh_glu",
   swiglu_oai: "swiglu_oai",
+  relu: "reglu",
 };
 
 /** The buffers of a matrix of activations, in the forms that its readers need; at least one. */

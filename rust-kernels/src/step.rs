@@ -262,12 +262,10 @@ impl Step {
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
             bail!("Sequence {index} must have the next rows in order (got {length} rows from row {start} on)");
         }
-        if let Some(longest) = p.longest_text
-            && (cached > 0 || length > longest)
-        {
-            bail!(
-                "Sequence {index} must be in one step, with at most {longest} tokens (got {length} rows after {cached})"
-            );
+        if length > p.positions.saturating_sub(cached) || (p.whole_texts && cached > 0) {
+            let what = if p.whole_texts { "must be in one step, with" } else { "may have" };
+            let most = p.positions;
+            bail!("Sequence {index} {what} at most {most} tokens (got {length} rows after {cached})");
         }
         if placed == 0 {
             self.places.extend((cached..cached + length).map(|position| [position as u32; AXES]));

@@ -30,14 +30,19 @@ interface Layer {
   readonly biases: boolean;
   /** Whether gate and up share one tensor. */
   readonly fused?: boolean;
+  /** Bound of the factors of a gated unit. */
+  readonly limit?: number;
 }
 
 const halvesOf = ({ gated, fused }: Layer) => gated && !fused ? ["gate", "up"] : ["up"];
 
-const LAYERS: readonly Layer[] = ACTIVATIONS.flatMap((activation, i) => [
-  { activation, gated: true, biases: i % 2 === 0, fused: i % 3 === 1 },
-  ...activation === "swiglu_oai" ? [] : [{ activation, gated: false, biases: i % 2 === 1 }],
-]);
+const LAYERS: readonly Layer[] = [
+  ...ACTIVATIONS.flatMap((activation, i) => [
+    { activation, gated: true, biases: i % 2 === 0, fused: i % 3 === 1 },
+    ...activation === "swiglu_oai" ? [] : [{ activation, gated: false, biases: i % 2 === 1 }],
+  ]),
+  { activation: "silu", gated: true, biases: false, limit: 1.5 },
+];
 
 /** A file with F32 weights, and its values by name. */
 function fileOf(layers: readonly Layer[]) {
@@ -75,7 +80,7 @@ const planOf = (layers: readonly Layer[]) => (file: GgufFile): Plan => {
     const [first, second = first] = halvesOf(layer).map((half) => name(`ffn_${half}`));
     const input = rmsNorm(b, x, name("ffn_norm"), EPSILON);
     const inner = gated || activation === "swiglu_oai"
-      ? glu(b, input, first, second, FEED_FORWARD, activation)
+      ? glu(b, input, first, second, FEED_FORWARD, activation, layer.limit)
       : activated(b, input, first, FEED_FORWARD, activation);
     linear(b, inner, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
   }
@@ -97,7 +102,7 @@ function exact(values: ReadonlyMap<string, Float32Array>, layers: readonly Layer
     };
     const products = halvesOf(layer).flatMap((half) => product(half, h));
     const inner = gated || activation === "swiglu_oai"
-      ? products.slice(FEED_FORWARD).map((u, k) => exactGlu(activation, products[k], u))
+      ? products.slice(FEED_FORWARD).map((u, k) => exactGlu(activation, products[k], u, layer.limit))
       : products.map((v) => exactActivation(activation, v));
     const down = product("down", inner);
     x = x.map((v, k) => v + down[k]);
@@ -116,7 +121,7 @@ for (const layer of LAYERS) {
   const { activation, gated, biases } = layer;
   const name = `${activation}${gated ? " of a gate" : ""}${biases ? ", with biases" : ""}${
     layer.fused ? ", in one tensor" : ""
-  }`;
+  }${layer.limit ? ", within bounds" : ""}`;
   Deno.test(`activations: ${name} matches float64 on every instruction set`, async () => {
     const { bytes, values } = fileOf([layer]);
     const exactly = EVERY.map((token) => exact(values, [layer], token));
@@ -143,6 +148,7 @@ Deno.test("activations: the GPU refuses unsupported activations, and the message
   const refusals = [
     [{ activation: "gelu", gated: true, biases: false }, `it has no "glu" with the activation "gelu"`],
     [{ activation: "silu", gated: true, biases: true }, `it has no "glu" with biases`],
+    [{ activation: "silu", gated: true, biases: false, limit: 7 }, `it has no "glu" with bounds`],
     [{ activation: "silu", gated: true, biases: false, fused: true }, `it has no "glu" of one tensor`],
     [{ activation: "gelu", gated: false, biases: false }, `it has no "activated"`],
   ] as const;

@@ -33,14 +33,19 @@ export function exactActivation(activation: Exclude<Activation, "swiglu_oai">, x
       return Math.max(x, 0) ** 2;
     case "tanh":
       return Math.tanh(x);
+    case "relu":
+      return Math.max(x, 0);
   }
 }
 
-/** The output of a gated unit for a gate and an up value. */
-export function exactGlu(activation: Activation, gate: number, up: number): number {
-  if (activation !== "swiglu_oai") return exactActivation(activation, gate) * up;
+/** The output of a gated unit for a gate and an up value, whose factors a limit may bound. */
+export function exactGlu(activation: Activation, gate: number, up: number, limit = Infinity): number {
+  const within = (x: number, least: number, most: number) => Math.min(Math.max(x, least), most);
+  if (activation !== "swiglu_oai") {
+    return Math.min(exactActivation(activation, gate), limit) * within(up, -limit, limit);
+  }
   const g = Math.min(gate, 7);
-  return g * sigmoid(1.702 * g) * (Math.min(Math.max(up, -7), 7) + 1);
+  return g * sigmoid(1.702 * g) * (within(up, -7, 7) + 1);
 }
 
 /** Returns the product of a matrix of rows and a vector. */

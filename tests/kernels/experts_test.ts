@@ -38,6 +38,8 @@ interface Mixture extends RouteOptions {
   readonly count: number;
   readonly feedForward: number;
   readonly activation?: Activation;
+  /** Bound of the factors of a gated unit. */
+  readonly limit?: number;
   /** Whether each expert's matrices have biases. */
   readonly biases?: boolean;
   /** Whether gate and up share one tensor. */
@@ -48,7 +50,7 @@ interface Mixture extends RouteOptions {
 const LAYERS: readonly Mixture[] = [
   { count: 5, used: 2, feedForward: 48 },
   { count: 9, used: 4, feedForward: 80, sigmoid: true, bias: "blk.1.exp_probs_b.bias", scale: 2.5 },
-  { count: 3, used: 3, feedForward: 16, sigmoid: true },
+  { count: 3, used: 3, feedForward: 16, sigmoid: true, limit: 0.5 },
   { count: 40, used: 1, feedForward: 32 },
   { count: 8, used: 3, feedForward: 48, scales: "blk.4.ffn_down_exps.scale" },
   { count: 6, used: 3, feedForward: 64, activation: "swiglu_oai", biases: true },
@@ -112,7 +114,7 @@ const planOf = (layers: readonly Mixture[]) => (file: GgufFile): Plan => {
     const [gate, up = gate] = halvesOf(layer).map((half) => name(`ffn_${half}_exps`));
     const inner = layer.ungated
       ? expertActivated(b, input, chosen, up, feedForward, layer.ungated)
-      : expertGlu(b, input, chosen, gate, up, feedForward, activation);
+      : expertGlu(b, input, chosen, gate, up, feedForward, activation, layer.limit);
     expertSum(b, inner, chosen, name("ffn_down_exps"), x);
   }
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
@@ -141,7 +143,7 @@ function exact(
       const up = both.slice(layer.feedForward);
       const inner = layer.ungated
         ? both.map((x) => exactActivation(layer.ungated!, x))
-        : up.map((u, k) => exactGlu(layer.activation ?? "silu", both[k], u));
+        : up.map((u, k) => exactGlu(layer.activation ?? "silu", both[k], u, layer.limit));
       x = x.map(((out) => (value, k) => value + weight * out[k])(product("down", inner)));
     }
   }

@@ -41,7 +41,7 @@ function buildAfmoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       rotated: h.ropeDimensionCount,
       eps,
       headNorms: true,
-      outputGate: true,
+      outputGate: { activation: "sigmoid" },
     }, name);
     const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
     postNorm(b, mixed, name("post_attention_norm"), eps, x);

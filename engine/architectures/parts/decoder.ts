@@ -2,6 +2,7 @@ import type { Hparams, LayerShape } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { activated } from "../../plan/ops/activated.ts";
 import { embed } from "../../plan/ops/embed.ts";
+import { embedPositions } from "../../plan/ops/embed_positions.ts";
 import { glu } from "../../plan/ops/glu.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { linear } from "../../plan/ops/matmul.ts";
@@ -40,6 +41,8 @@ export interface DecoderTraits extends Traits {
   readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
   /** The layers' attention; by default with grouped heads. */
   readonly attention?: Attention;
+  /** Called with the input rows of each layer, before its norm. */
+  readonly beforeLayer?: (x: Value, name: TensorName) => void;
   /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
   /** Suffix in the tensor names of norms after attention and feed-forward; by default ".weight". */
@@ -72,6 +75,9 @@ export interface Attention {
 export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): Value {
   let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
   placeImages(b, x);
+  if (traits.learnedPositions) {
+    embedPositions(b, x, { positions: { name: "position_embd", count: h.contextLength } });
+  }
   const perLayer = typeof traits.perLayer === "function" ? traits.perLayer() : traits.perLayer;
   const attention = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
@@ -136,6 +142,7 @@ function addLayer(
     const [made] = linear(b, rows, [out]);
     postNorm(b, made, { whole: name(norm) + postNormSuffix }, h.epsilon, x);
   };
+  traits.beforeLayer?.(x, name);
   const attnIn = heads > 0 ? norm("attn_norm") : undefined;
   // In a parallel layer, the feed-forward norm must read x before attention is added to it.
   const beside = parallel === "normed apart" ? norm(feedForwardNorm) : parallel ? attnIn : undefined;
@@ -170,7 +177,7 @@ function grouped(
   alike: boolean,
 ): Attention {
   const { positionlessEvery: every, hasPositions = (layer) => !every || (layer + 1) % every !== 0 } = traits;
-  const table = alike ? ropeTable(b, rope.angles()) : undefined;
+  const table = alike && !traits.learnedPositions ? ropeTable(b, rope.angles()) : undefined;
   const headsOf = (layer: number): GroupedHeads => ({
     heads: h.layers[layer].heads,
     kvHeads: h.layers[layer].kvHeads,
@@ -188,6 +195,7 @@ function grouped(
     sinks: traits.sinks,
     softcap: traits.softcap,
     temperature: traits.temperature,
+    outputGate: traits.outputGate,
   });
   return {
     attend: (x, layer, name, own) => groupedAttention(b, x, { ...headsOf(layer), ...own }, name),

@@ -7,6 +7,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
 import type { HeadShape } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
+import type { Traits } from "../traits.ts";
 
 /** Number of query heads per KV head from which values read rows in two 8-bit planes. */
 const SHARED_BY = 2;
@@ -29,10 +30,14 @@ export interface GroupedHeads {
   readonly rowNorms?: boolean;
   /** Whether each query and key head has a LayerNorm with its own weights, before rotation. */
   readonly headLayerNorms?: boolean;
+  /** Whether each query and key head is normed without weights. */
+  readonly unweightedNorms?: boolean;
   /** Factor on attention scores; by default 1 / sqrt(headDim). */
   readonly scale?: number;
   /** Number of tokens that a row attends to, including itself; by default all. */
   readonly window?: number;
+  /** Whether a row attends within its chunk of `window` tokens instead. */
+  readonly chunked?: boolean;
   /** Whether q, k and v are one tensor. */
   readonly fused?: boolean;
   /** Options that scale queries by their positions. */
@@ -41,8 +46,8 @@ export interface GroupedHeads {
   readonly sinks?: boolean;
   /** Magnitude to which tanh bounds attention scores. */
   readonly softcap?: number;
-  /** Whether sigmoid gates, computed from the input rows, scale the attention output column by column. */
-  readonly outputGate?: boolean;
+  /** Gates that scale the attention output, computed from the input rows: one per column, or one per head. */
+  readonly outputGate?: Traits["outputGate"];
 }
 
 /**
@@ -50,15 +55,15 @@ export interface GroupedHeads {
  * [rows, heads x headDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
-  const { headDim, scale = 1 / Math.sqrt(headDim), window, softcap } = of;
+  const { headDim, scale = 1 / Math.sqrt(headDim), window, chunked, softcap, outputGate } = of;
   const [q, k, v] = projections(of, name);
-  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
+  const gates = outputGate ? [{ name: name("attn_gate"), rows: outputGate.perHead ? of.heads : q.rows }] : [];
   const [queries, keys, values, gated] = linear(b, x, [q, k, v, ...gates]);
   const normed = normRow(b, queries, "attn_q_norm", of.heads, of, name);
   const shape = append(b, [normed, keys, values], of, name);
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  const attn = attention(b, normed, shape, scale, { window, sinks, softcap });
-  return of.outputGate ? gate(b, gated, attn, { activation: "sigmoid" }) : attn;
+  const attn = attention(b, normed, shape, scale, { window, chunked, sinks, softcap });
+  return outputGate ? gate(b, gated, attn, outputGate) : attn;
 }
 
 /** Appends the keys and values of x to a new KV cache, and computes nothing else of the attention. */
@@ -93,6 +98,7 @@ function append(
     qNorm: of.headNorms && q ? name("attn_q_norm") : undefined,
     kNorm: of.headNorms ? name("attn_k_norm") : undefined,
     normLast: of.normsLast,
+    unweighted: of.unweightedNorms,
     temperature: of.temperature,
   });
   return shape;

@@ -8,9 +8,9 @@ import { route, type RouteOptions } from "../../plan/ops/route.ts";
 import type { Activation, Chosen } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** An expert's computation; by default a gated unit with SiLU. */
+/** An expert's computation; by default a gated unit with SiLU. `limit` is as in `glu`. */
 export type ExpertUnit =
-  | { readonly activation?: Activation; readonly ungated?: false }
+  | { readonly activation?: Activation; readonly limit?: number; readonly ungated?: false }
   /** An ungated expert: down(activation(up x)). */
   | { readonly activation: Exclude<Activation, "swiglu_oai">; readonly ungated: true };
 
@@ -75,5 +75,5 @@ function inner(
   const both = name("ffn_gate_up_exps");
   const fused = b.file.tensors.has(`${both}.weight`);
   const [gate, up] = fused ? [both, both] : [name("ffn_gate_exps"), name("ffn_up_exps")];
-  return expertGlu(b, x, chosen, gate, up, e.feedForwardLength, unit.activation);
+  return expertGlu(b, x, chosen, gate, up, e.feedForwardLength, unit.activation, unit.limit);
 }

@@ -15,6 +15,8 @@ export interface SharedExperts extends ExpertHparams {
   readonly shared: number;
   /** Whether gate and up of the shared experts are one tensor, named like up. */
   readonly sharedFused?: boolean;
+  /** Bound of the shared experts' factors, as in `glu`; 0: none. */
+  readonly sharedLimit?: number;
 }
 
 /** Maximum width of the shared experts together. */
@@ -68,7 +70,7 @@ export function sharedMixture(
   const residual = typeof to === "number" ? { addTo: made } : to;
   const called = (tensor: string) =>
     name(experts.sharedFused && tensor === "ffn_gate" ? "ffn_up_shexp" : `${tensor}_shexp`);
-  return feedForward(b, x, experts.shared, called, residual);
+  return feedForward(b, x, experts.shared, called, residual, experts.sharedLimit);
 }
 
 /** Adds the shared expert's output for x, times a sigmoid gate computed from each row. */
@@ -91,8 +93,9 @@ export function feedForward(
   width: number,
   name: TensorName,
   to: Residual | number,
+  limit = 0,
 ): Value {
-  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width);
+  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width, "silu", limit);
   const out = typeof to === "number" ? { rows: to } : { rows: to.addTo.columns, ...to };
   return linear(b, ffn, [{ name: name("ffn_down"), ...out }])[0];
 }

@@ -8,8 +8,13 @@ import type { Rope } from "./rope.ts";
 /** Layers per period of the window pattern. The last layer of a period has no window. */
 const PERIOD = 4;
 
-/** Attention window and rotary table of a layer's heads. */
-export type LayerAttention = Pick<GroupedHeads, "table" | "window">;
+/** Window, rotary table and other options of a layer's heads, where layers differ. */
+export type LayerAttention = Partial<
+  Pick<
+    GroupedHeads,
+    "table" | "rotated" | "window" | "chunked" | "temperature" | "unweightedNorms"
+  >
+>;
 
 /** Returns the file's keys. Throws GgufError if the file has no window size. */
 export function windowed({ file }: PlanBuilder): ArchitectureKeys {

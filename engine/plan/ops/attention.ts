@@ -1,11 +1,12 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { attentionHeads, floats, integer, optional, real, weights } from "../operands.ts";
+import { attentionHeads, flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadShape } from "../values.ts";
 
 /**
  * Attention: out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
- * `window` positions; 0 means that there is no window. A head's sink is one more score in its softmax. A sink has no value, so it only
+ * `window` positions; 0 means that there is no window. With `chunked`, chunks of `window` positions start at its
+ * multiples, and a row attends only to its own chunk. A head's sink is one more score in its softmax. A sink has no value, so it only
  * takes weight from the other scores. If softcap is not 0, scores are softcap tanh(score / softcap).
  */
 export const ATTENTION = opKind({
@@ -17,18 +18,20 @@ export const ATTENTION = opKind({
     heads: attentionHeads,
     scale: real,
     window: integer,
+    chunked: flag,
     sinks: optional(weights),
     softcap: real,
   },
   text: (op, t) => {
-    const window = op.window === 0 ? "" : `, window ${op.window}`;
+    const window = op.window === 0 ? "" : `, ${op.chunked ? "chunks of" : "window"} ${op.window}`;
     const sinks = op.sinks === undefined ? "" : `, sinks ${t.tensor(op.sinks)}`;
     const softcap = op.softcap === 0 ? "" : `, softcap ${op.softcap}`;
     return `${t.buffer(op.out)} = attention(${
       t.buffer(op.q)
     }; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap})`;
   },
-  mixer: ({ window }) => window === 0 ? "attention" : `attention to ${window} tokens`,
+  mixer: ({ window, chunked }) =>
+    window === 0 ? "attention" : `attention ${chunked ? "in chunks of" : "to"} ${window} tokens`,
   context: ({ heads: { layer, heads, headDim }, window }) => ({
     operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
@@ -39,6 +42,8 @@ export const ATTENTION = opKind({
 export interface AttentionOptions {
   /** Number of tokens that a row attends to, including itself; by default all. */
   readonly window?: number;
+  /** Whether rows attend within chunks of `window` tokens instead of to the last `window` tokens. */
+  readonly chunked?: boolean;
   /** Full name of a vector with one sink score per head. */
   readonly sinks?: string;
   /** Magnitude to which tanh bounds scores; by default unbounded. */
@@ -51,10 +56,10 @@ export function attention(
   q: Value,
   heads: HeadShape,
   scale: number,
-  { window = 0, sinks: name, softcap = 0 }: AttentionOptions = {},
+  { window = 0, chunked = false, sinks: name, softcap = 0 }: AttentionOptions = {},
 ): Value {
   const out = b.floats("attn", q.rows, heads.heads * heads.headDim);
   const sinks = name === undefined ? undefined : b.vector(name, heads.heads);
-  b.push(ATTENTION, { q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, sinks, softcap });
+  b.push(ATTENTION, { q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, chunked, sinks, softcap });
   return out;
 }

@@ -1,6 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer } from "../operands.ts";
+import type { Chosen } from "../values.ts";
 
 /** Op: out = columns of x, starting at `first`. */
 export const COLUMNS = opKind({
@@ -18,5 +19,12 @@ export function columns(
 ): Value {
   const out = b.value("columns", x.rows, columns);
   b.push(COLUMNS, { x: b.asFloat(x), first, out: out.forms });
+  return out;
+}
+
+/** Returns the weights of each row's chosen experts, a column per expert. */
+export function chosenWeights(b: PlanBuilder, { buffer, used }: Chosen): Value {
+  const out = b.floats("weights", "step", used);
+  b.push(COLUMNS, { x: buffer, first: used, out: out.forms });
   return out;
 }

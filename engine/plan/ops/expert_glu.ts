@@ -1,9 +1,10 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
+import { activation, chosenExperts, forms, optional, product, real, weights } from "../operands.ts";
 import { type Activation, type Chosen, GLU_NAMES } from "../values.ts";
+import { limited } from "./glu.ts";
 
-/** Op for each expert e that row x chose: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
+/** Op for each expert e that row x chose: out = activation(gate_e x + bias_e) * (up_e x + bias_e), bounded as in `glu`. */
 export const EXPERT_GLU = opKind({
   op: "expert_glu",
   code: 13,
@@ -15,12 +16,13 @@ export const EXPERT_GLU = opKind({
     up: product,
     upBias: optional(weights),
     activation,
+    limit: real,
     out: forms("write", 2),
   },
   text: (op, t) =>
     `${t.forms(op.out)} = expert_${GLU_NAMES[op.activation]}(${t.affine(op.gate, op.gateBias)}, ${
       t.affine(op.up, op.upBias)
-    }) of ${t.forms(op.x)} by ${t.buffer(op.chosen.buffer)}`,
+    }) of ${t.forms(op.x)} by ${t.buffer(op.chosen.buffer)}${limited(op.limit)}`,
 });
 
 /**
@@ -36,6 +38,7 @@ export function expertGlu(
   up: string,
   rows: number,
   activation: Activation = "silu",
+  limit = 0,
 ): Value {
   const { count, used } = chosen;
   const out = b.value("ffn", { count, used }, rows);
@@ -51,6 +54,7 @@ export function expertGlu(
     up: u,
     upBias,
     activation,
+    limit,
     out: out.forms,
   });
   return out;

@@ -3,12 +3,12 @@ import { opKind } from "../op.ts";
 import { floats, integer, optional } from "../operands.ts";
 
 /** Functions applied to a gate before it multiplies; GELU is the tanh approximation. */
-export const GATE_ACTIVATIONS = ["none", "sigmoid", "gelu"] as const;
+export const GATE_ACTIVATIONS = ["none", "sigmoid", "gelu", "softplus"] as const;
 export type GateActivation = typeof GATE_ACTIVATIONS[number];
 
 /**
- * Op: out = activation(gate) * x, or `to` += activation(gate) * x. The gate has a number per column, or a single column
- * with one number per row. Columns of x are read from `from` on. Exactly one of `out` and `to` is present.
+ * Op: out = activation(gate) * x, or `to` += activation(gate) * x. The gate has a number per column, or fewer, each for a
+ * run of equally many columns, such as a head or the whole row. Columns of x are read from `from` on. Exactly one of `out` and `to` is present.
  */
 export const GATE = opKind({
   op: "gate",
@@ -40,7 +40,7 @@ export interface GateOptions {
   readonly columns?: number;
 }
 
-/** Returns the product of x and an activated gate. A gate with one column scales whole rows. */
+/** Returns the product of x and an activated gate, which has a number per column, per head or per row. */
 export function gate(
   b: PlanBuilder,
   gate: Value,

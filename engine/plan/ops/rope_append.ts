@@ -25,8 +25,11 @@ export const ROPE_APPEND = opKind({
     vNorm: flag,
     beta: real,
     period: integer,
+    offset: integer,
     /** Whether heads are normed after rotation instead of before. */
     normLast: flag,
+    /** Whether heads without a norm tensor are normed, too. */
+    unweighted: flag,
     /** First column of the values to store; columns before it are zeros. */
     vFrom: integer,
   },
@@ -36,7 +39,10 @@ export const ROPE_APPEND = opKind({
       (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") +
       (op.vNorm ? ", values normed" : "") + (op.normLast ? ", normed last" : "") +
       (op.vFrom ? `, values from column ${op.vFrom} on` : "") +
-      (op.beta ? `, temperature ${op.beta} a power of ${op.period}` : "");
+      (op.unweighted ? ", normed without weights" : "") +
+      (op.beta
+        ? `, temperature ${op.beta} a power of ${op.period}${op.offset ? " from position -" + op.offset : ""}`
+        : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
     return `rope_append(${operands.join(", ")}; ${what})`;
@@ -59,8 +65,10 @@ export interface RopeOptions {
   readonly vNorm?: boolean;
   /** First column of a value head to store; columns before it are zeros. */
   readonly vFrom?: number;
-  /** Query temperature: queries are multiplied by 1 + beta ln(1 + floor(position / period)). */
-  readonly temperature?: { readonly beta: number; readonly period: number };
+  /** Whether heads without a norm tensor are normed, too. */
+  readonly unweighted?: boolean;
+  /** Query temperature: queries are multiplied by 1 + beta ln(1 + floor((position + offset) / period)). */
+  readonly temperature?: { readonly beta: number; readonly period: number; readonly offset?: number };
 }
 
 /**
@@ -89,7 +97,9 @@ export function ropeAppend(
     vNorm: rope.vNorm ?? false,
     beta: rope.temperature?.beta ?? 0,
     period: rope.temperature?.period ?? 0,
+    offset: rope.temperature?.offset ?? 0,
     normLast: rope.normLast ?? false,
+    unweighted: rope.unweighted ?? false,
     vFrom: rope.vFrom ?? 0,
   });
 }

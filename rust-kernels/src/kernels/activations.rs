@@ -1,6 +1,7 @@
 //! Activation functions of feed-forward layers, of the short convolution and of gates.
 use crate::bail;
 use crate::error::Result;
+use crate::program::Operands;
 use crate::simd::{Simd, exp};
 
 /// The activation of a feed-forward layer. The variants have the order of the codes in engine/plan/operands.ts.
@@ -15,10 +16,25 @@ pub enum Activation {
     Tanh,
     /// gpt-oss's gated activation: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
     SwigluOai,
+    Relu,
 }
 
 impl Activation {
-    pub const ALL: [Self; 6] = [Self::Silu, Self::Gelu, Self::GeluErf, Self::SquaredRelu, Self::Tanh, Self::SwigluOai];
+    pub const ALL: [Self; 7] =
+        [Self::Silu, Self::Gelu, Self::GeluErf, Self::SquaredRelu, Self::Tanh, Self::SwigluOai, Self::Relu];
+
+    /// Decodes the activation of a unit, and with a gate the bound of its factors; 0 means none.
+    ///
+    /// # Errors
+    /// As `of_code`; or only SwiGLU may have a bound.
+    pub fn decode(o: &mut Operands, gated: bool) -> Result<(Self, f32)> {
+        let activation = Self::of_code(o.words.u32()?, gated)?;
+        let limit = if gated { o.f32()? } else { 0.0 };
+        if !(limit >= 0.0 && limit.is_finite()) || (limit > 0.0 && activation != Self::Silu) {
+            bail!("only SwiGLU's factors may be bounded, by a positive number (got {limit})");
+        }
+        Ok((activation, limit))
+    }
 
     /// # Errors
     /// The code is unknown, or the activation needs a gate and there is none.
@@ -55,6 +71,7 @@ pub(crate) struct Gelu;
 pub(crate) struct GeluErf;
 pub(crate) struct SquaredRelu;
 pub(crate) struct Tanh;
+pub(crate) struct Relu;
 
 impl Function for Silu {
     #[inline(always)]
@@ -100,6 +117,20 @@ impl Function for Tanh {
         let tanh = s.sub(one, s.div(s.splat(2.0), s.add(one, exp(s, s.add(x, x)))));
         s.add(tanh, s.sub(x, x))
     }
+}
+
+impl Function for Relu {
+    #[inline(always)]
+    fn of<S: Simd>(s: S, x: S::F) -> S::F {
+        s.max(s.splat(0.0), x)
+    }
+}
+
+/// SwiGLU with bounds: min(silu(gate), limit) * clamp(up, -limit, limit). NaN stays NaN.
+#[inline(always)]
+pub(crate) fn limited_swiglu<S: Simd>(s: S, gate: S::F, up: S::F, limit: f32) -> S::F {
+    let (least, most) = (s.splat(-limit), s.splat(limit));
+    s.mul(s.min(most, silu(s, gate)), s.max(least, s.min(most, up)))
 }
 
 /// gpt-oss's gated activation of `gate` and `up`, as at `Activation::SwigluOai`. NaN stays NaN.

@@ -41,7 +41,7 @@ impl Op for EmbedPositions {
         self.columns.next_multiple_of(16)
     }
 
-    fn longest_text(&self) -> Option<usize> {
+    fn positions(&self) -> Option<usize> {
         Some(self.longest)
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Unit {
     /// Rows of each expert's gate matrix, and of its up matrix.
     rows: usize,
     activation: Activation,
+    /// As `ActivationRow::limit`.
+    limit: f32,
     out: Out,
 }
 
@@ -54,7 +56,8 @@ impl Unit {
     pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
         let (x, chosen, inner) = (o.step_out()?, Chosen::decode(o)?, Affine::decode(o)?);
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
-        let (activation, out) = (Activation::of_code(o.words.u32()?, gated)?, o.chosen_out(chosen.choice)?);
+        let (activation, limit) = Activation::decode(o, gated)?;
+        let out = o.chosen_out(chosen.choice)?;
         let (columns, width) = (o.columns(x)?, o.columns(out)?);
         o.width(out, width)?;
         let rows = up.as_mut().map_or(Ok(width), |up| Affine::halve(&inner, up, width))?;
@@ -69,7 +72,7 @@ impl Unit {
             matrices.iter().any(|part| o.weights.matrix(part.weight).is_ok_and(|m| m.format.is_block() == block))
         };
         let x = Out { float: x.float.filter(|_| read(false)), quant: x.quant.filter(|_| read(true)), fine: None };
-        Ok(Self { x, chosen, inner, up, rows: width, activation, out })
+        Ok(Self { x, chosen, inner, up, rows: width, activation, limit, out })
     }
 
     pub fn scratch(&self, p: &Program) -> usize {
@@ -162,9 +165,9 @@ impl Unit {
                 for i in from..to {
                     let [x, up] = tiles.map(|tile| tile.wrapping_add((i - from) * ldo));
                     let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
-                    let (activation, row) = (self.activation, group.at + first + i);
+                    let (activation, limit, row) = (self.activation, self.limit, group.at + first + i);
                     // SAFETY: the row is within the tiles and the outputs.
-                    unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
+                    unsafe { run.isa.run(ActivationRow { activation, limit, x, up, n, out: &out, row, start }) }
                 }
             }
         }

@@ -1,10 +1,11 @@
-//! Op: multiplies values by gates, element by element or with one gate per row. An activation may be applied to the
-//! gate.
+//! Op: multiplies values by gates, element by element or with one gate per run of columns, such as a head or a row. An
+//! activation may be applied to the gate.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::activations::{Function, Gelu};
+use crate::kernels::softplus::softplus;
 use crate::program::{Operands, Rows};
 use crate::simd::{Kernel, Simd, exp};
 
@@ -15,6 +16,8 @@ pub enum GateActivation {
     Sigmoid,
     /// GELU with the tanh approximation.
     Gelu,
+    /// ln(1 + e^x).
+    Softplus,
 }
 
 pub struct Gate {
@@ -27,8 +30,8 @@ pub struct Gate {
     /// Whether the product is added to the contents of `out`.
     add: bool,
     columns: usize,
-    /// Whether a row has a single gate instead of one gate per column.
-    single: bool,
+    /// Number of gates of a row: one per column, or one per run of columns.
+    gates: usize,
 }
 
 impl Decode for Gate {
@@ -38,6 +41,7 @@ impl Decode for Gate {
             0 => GateActivation::None,
             1 => GateActivation::Sigmoid,
             2 => GateActivation::Gelu,
+            3 => GateActivation::Softplus,
             code => bail!("unknown activation {code} of a gate"),
         };
         let (x, from) = (o.step_float(None)?, o.size()?);
@@ -49,8 +53,8 @@ impl Decode for Gate {
         o.is_float(out, None)?;
         o.rows_are(out, Rows::Step)?;
         let (gates, width, columns) = (o.buffer(gate)?.columns, o.buffer(x)?.columns, o.buffer(out)?.columns);
-        if gates != 1 && gates != columns {
-            bail!("a gate must have 1 or {columns} columns (got {gates})");
+        if gates == 0 || !columns.is_multiple_of(gates) {
+            bail!("the number of gates must divide the {columns} columns (got {gates})");
         }
         if from.checked_add(columns).is_none_or(|end| end > width) {
             bail!("{columns} columns from column {from} on do not fit buffer {x} of {width} columns");
@@ -58,18 +62,26 @@ impl Decode for Gate {
         if gate == out || x == out {
             bail!("buffer {out} is both read and written");
         }
-        Ok(Self { gate, activation, x, from, out, add, columns, single: gates == 1 })
+        Ok(Self { gate, activation, x, from, out, add, columns, gates })
     }
 }
 
 impl Op for Gate {
     fn run(&self, run: &Run, work: &Work) {
-        let &Self { activation, add, columns, single, .. } = self;
+        let &Self { activation, add, columns, gates, .. } = self;
+        // Each gate of a run is a call of its own.
+        let (single, calls) = if gates == columns { (false, 1) } else { (true, gates) };
+        let run_length = columns / calls;
         for row in work.items(run.tokens()).flatten() {
             let (gate, out) = (run.float(self.gate, row), run.float(self.out, row));
             let x = run.float(self.x, row).wrapping_add(self.from);
             // SAFETY: rows and widths were checked at decode.
-            unsafe { run.isa.run(GateRow { gate, single, activation, x, columns, out, add }) }
+            unsafe {
+                for i in 0..calls {
+                    let (gate, x, out) = (gate.add(i), x.add(i * run_length), out.add(i * run_length));
+                    run.isa.run(GateRow { gate, single, activation, x, columns: run_length, out, add });
+                }
+            }
         }
     }
 }
@@ -141,5 +153,6 @@ fn activate<S: Simd>(s: S, activation: GateActivation, x: S::F) -> S::F {
             s.div(s.add(one, s.sub(x, x)), s.add(one, exp(s, s.sub(s.splat(0.0), x))))
         }
         GateActivation::Gelu => Gelu::of(s, x),
+        GateActivation::Softplus => softplus(s, x),
     }
 }

@@ -3,7 +3,9 @@ use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::kernels::activations::{Activation, Function, Gelu, GeluErf, Silu, SquaredRelu, Tanh, swiglu_oai};
+use crate::kernels::activations::{
+    Activation, Function, Gelu, GeluErf, Relu, Silu, SquaredRelu, Tanh, limited_swiglu, swiglu_oai,
+};
 use crate::kernels::gemm::{Epilogue, Gemm};
 use crate::kernels::norm::Outputs;
 use crate::kernels::tiles::{cut_rows, cuts, whole_blocks};
@@ -28,6 +30,8 @@ pub(super) struct Unit {
     /// Rows of the gate matrix, and of the up matrix.
     rows: usize,
     activation: Activation,
+    /// As `ActivationRow::limit`.
+    limit: f32,
     out: Out,
 }
 
@@ -57,7 +61,8 @@ impl Unit {
     pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
         let (x, inner) = (o.out()?, Affine::decode(o)?);
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
-        let (activation, out) = (Activation::of_code(o.words.u32()?, gated)?, o.out()?);
+        let (activation, limit) = Activation::decode(o, gated)?;
+        let out = o.out()?;
         let (columns, width) = (o.columns(x)?, o.columns(out)?);
         o.same_rows(&[x.float, x.quant, x.fine, out.float, out.quant, out.fine])?;
         o.width(out, width)?;
@@ -67,7 +72,7 @@ impl Unit {
             o.reads(part.weight, x)?;
             part.check_bias(o, rows)?;
         }
-        Ok(Self { x, inner, up, rows: width, activation, out })
+        Ok(Self { x, inner, up, rows: width, activation, limit, out })
     }
 
     pub fn scratch(&self, p: &Program) -> usize {
@@ -126,9 +131,9 @@ impl Unit {
         for row in rows.clone() {
             let [x, up] = tiles.map(|tile| tile.wrapping_add((row - rows.start) * COLUMNS));
             let up = if self.up.is_some() { up } else { std::ptr::null_mut() };
-            let (activation, n, start) = (self.activation, columns.len(), columns.start);
+            let (activation, limit, n, start) = (self.activation, self.limit, columns.len(), columns.start);
             // SAFETY: the row is within the tiles and the outputs.
-            unsafe { run.isa.run(ActivationRow { activation, x, up, n, out: &out, row, start }) }
+            unsafe { run.isa.run(ActivationRow { activation, limit, x, up, n, out: &out, row, start }) }
         }
     }
 }
@@ -137,9 +142,11 @@ impl Unit {
 ///
 /// # Safety
 /// `x`, and `up` unless null, hold `n` floats, padded to whole vectors. With a quantized output, `start` and `n` are
-/// multiples of 32. The outputs have the row. `up` is not null for `Activation::SwigluOai`.
+/// multiples of 32. The outputs have the row. `up` is not null for `Activation::SwigluOai` or with a limit.
 pub struct ActivationRow<'a> {
     pub activation: Activation,
+    /// Bound of SwiGLU's two factors, as in `limited_swiglu`; 0 means none.
+    pub limit: f32,
     pub x: *mut f32,
     pub up: *const f32,
     pub n: usize,
@@ -153,14 +160,20 @@ impl Kernel for ActivationRow<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { activation, x, up, n, out, row, start } = self;
+        let Self { activation, limit, x, up, n, out, row, start } = self;
         unsafe {
             match activation {
+                Activation::Silu if limit > 0.0 => {
+                    for i in (0..n).step_by(S::LANES) {
+                        s.store(x.add(i), limited_swiglu(s, s.load(x.add(i)), s.load(up.add(i)), limit));
+                    }
+                }
                 Activation::Silu => apply::<S, Silu>(s, x, up, n),
                 Activation::Gelu => apply::<S, Gelu>(s, x, up, n),
                 Activation::GeluErf => apply::<S, GeluErf>(s, x, up, n),
                 Activation::SquaredRelu => apply::<S, SquaredRelu>(s, x, up, n),
                 Activation::Tanh => apply::<S, Tanh>(s, x, up, n),
+                Activation::Relu => apply::<S, Relu>(s, x, up, n),
                 Activation::SwigluOai => {
                     for i in (0..n).step_by(S::LANES) {
                         s.store(x.add(i), swiglu_oai(s, s.load(x.add(i)), s.load(up.add(i))));

@@ -79,8 +79,13 @@ pub trait Op: Send + Sync {
         0
     }
 
-    /// Maximum tokens of a text, if the op needs whole texts in one step. None for ops that also take parts.
-    fn longest_text(&self) -> Option<usize> {
+    /// Whether the op needs whole texts in one step.
+    fn whole_texts(&self) -> bool {
+        false
+    }
+
+    /// Number of positions that the op knows. None for ops that take any position.
+    fn positions(&self) -> Option<usize> {
         None
     }
 

@@ -28,16 +28,17 @@ pub struct RopeAppend {
     temperature: Temperature,
 }
 
-/// Multiplies queries after the rotation by 1 + beta ln(1 + floor(position / period)).
+/// Multiplies queries after the rotation by 1 + beta ln(1 + floor((position + offset) / period)).
 struct Temperature {
     /// Factor of the logarithm; 0 turns the multiplication off.
     beta: f32,
     period: usize,
+    offset: usize,
 }
 
 impl Temperature {
     fn at(&self, position: usize) -> f32 {
-        (1.0 + f64::from(self.beta) * ((1 + position / self.period) as f64).ln()) as f32
+        (1.0 + f64::from(self.beta) * ((1 + (position + self.offset) / self.period) as f64).ln()) as f32
     }
 }
 
@@ -75,11 +76,11 @@ impl Decode for RopeAppend {
         for norm in [q_norm, k_norm].into_iter().flatten() {
             o.vector(norm, dim)?;
         }
-        let temperature = Temperature { beta: o.f32()?, period: o.size()? };
+        let temperature = Temperature { beta: o.f32()?, period: o.size()?, offset: o.size()? };
         if temperature.beta != 0.0 && temperature.period == 0 {
             bail!("a temperature must have a period of at least 1 (got 0)");
         }
-        let rope = RopeShape { head_dim: dim, rotated, interleaved, eps, norm_last: o.flag()? };
+        let rope = RopeShape { head_dim: dim, rotated, interleaved, eps, norm_last: o.flag()?, unweighted: o.flag()? };
         let v_from = o.size()?;
         if v_from >= dim || (v_norm && v_from > 0) {
             bail!("values must start at a column below {dim}, or at 0 if they are normalized (got {v_from})");
@@ -155,6 +156,8 @@ pub struct RopeShape {
     pub eps: f32,
     /// Whether heads are normalized after the rotation instead of before.
     pub norm_last: bool,
+    /// Whether heads without a weight are normalized, too.
+    pub unweighted: bool,
 }
 
 /// Normalizes a head without weights: out = x / sqrt(mean(x^2) + eps).
@@ -211,7 +214,7 @@ impl NormAndRotate<'_> {
     #[inline(always)]
     unsafe fn norm<S: Simd>(&self, s: S) {
         let Self { x, weight, shape, .. } = *self;
-        if weight.is_null() {
+        if weight.is_null() && !shape.unweighted {
             return;
         }
         unsafe {

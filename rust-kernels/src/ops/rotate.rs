@@ -34,7 +34,7 @@ impl Decode for Rotate {
             heads,
             table,
             norm,
-            rope: RopeShape { head_dim, rotated, interleaved, eps, norm_last: false },
+            rope: RopeShape { head_dim, rotated, interleaved, eps, norm_last: false, unweighted: false },
         })
     }
 }

@@ -57,8 +57,10 @@ pub struct Program {
     pub given: Option<usize>,
     /// Words of sums that the ops add to a step's output.
     pub tallies: usize,
-    /// Maximum tokens of a text, if each text must be in one step.
-    pub longest_text: Option<usize>,
+    /// Whether each text must be in one step.
+    pub whole_texts: bool,
+    /// Maximum tokens of a sequence.
+    pub positions: usize,
     /// The buffer of each row's adapters, their number, and how many a sequence can use. None without adapters.
     pub adapters: Option<(usize, Choice)>,
     pub arena_bytes: usize,
@@ -126,7 +128,8 @@ impl Program {
             pooling: None,
             given: None,
             tallies: 0,
-            longest_text: None,
+            whole_texts: false,
+            positions: usize::MAX,
             adapters: None,
             buffers: Vec::new(),
             ops: Vec::new(),
@@ -159,7 +162,8 @@ impl Program {
         if p.tallies > MOST_TALLIES {
             bail!("A step may return at most {MOST_TALLIES} sums (got {})", p.tallies);
         }
-        p.longest_text = p.ops.iter().filter_map(|op| op.longest_text()).min();
+        p.whole_texts = p.ops.iter().any(|op| op.whole_texts());
+        p.positions = p.ops.iter().filter_map(|op| op.positions()).min().unwrap_or(usize::MAX);
         Ok(p)
     }
 

@@ -131,14 +131,16 @@ impl Cache {
         &self,
         q: &[f32],
         [position, end]: [usize; 2],
-        window: usize,
+        (window, chunked): (usize, bool),
         [scale, softcap]: [f32; 2],
         sink: Option<f32>,
     ) -> Vec<(f64, f64)> {
         let (step, q, mut doubt) = (self.step(q), self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..end)
             .map(|p| {
-                if position.saturating_sub(p) >= window {
+                let before = position.saturating_sub(p);
+                let hidden = if chunked { p < position / window * window } else { before >= window };
+                if hidden {
                     return f64::NEG_INFINITY;
                 }
                 let product = |d: usize| q[d] * self.key(p, d);
@@ -248,7 +250,8 @@ struct Rows<'a> {
     ends: Vec<usize>,
     parts: Vec<Part<'a>>,
     shared: usize,
-    window: usize,
+    /// The window in positions, and whether it is the size of chunks.
+    window: (usize, bool),
     /// One sink per row, or empty.
     sinks: &'a [f32],
     /// The softcap of the scores; 0 means none.
@@ -261,7 +264,7 @@ impl<'a> Rows<'a> {
         q: &'a [Vec<f32>],
         positions: &'a [usize],
         block_table: &'a [i32],
-        window: usize,
+        window: (usize, bool),
         sinks: &'a [f32],
         softcap: f32,
     ) -> Self {
@@ -290,12 +293,13 @@ fn some(sinks: &[f32], rows: std::ops::Range<usize>) -> &[f32] {
     if sinks.is_empty() { sinks } else { &sinks[rows] }
 }
 
-/// Returns no window, or a window that starts anywhere in the context, including the edges of blocks and chunks.
-fn window(seen: usize, random: &mut Random) -> usize {
+/// Returns no window, or a window that starts anywhere in the context, including the edges of blocks and chunks. Also
+/// returns whether it is the size of chunks.
+fn window(seen: usize, random: &mut Random) -> (usize, bool) {
     match random.below(3) {
-        0 => usize::MAX,
-        1 => random.between(1, seen + 3),
-        _ => random.pick(&SEEN),
+        0 => (usize::MAX, false),
+        1 => (random.between(1, seen + 3), random.below(3) == 0),
+        _ => (random.pick(&SEEN), random.below(3) == 0),
     }
 }
 
@@ -315,7 +319,8 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         ends: &rows.ends,
         parts: &rows.parts,
         shared: rows.shared,
-        window: rows.window,
+        window: rows.window.0,
+        chunked: rows.window.1,
         sinks: rows.sinks,
         keys: b.keys.copy(&cache.keys).as_ptr(),
         values: b.values.copy(&cache.values).as_ptr(),
@@ -349,7 +354,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     let (window, sinks, softcap) = (window(seen, random), sinks(q.len(), random), random.pick(&[0.0, 0.0, 2.0, 50.0]));
     let name = |r: usize| {
         format!(
-            "{} {kind:?} head_dim {head_dim}, group {group}, window {window}, softcap {softcap}, row {r}, position {}",
+            "{} {kind:?} head_dim {head_dim}, group {group}, window {window:?}, softcap {softcap}, row {r}, position {}",
             k.name(),
             positions[r]
         )
@@ -432,7 +437,7 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
         );
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
-                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, window {window}, row {r}", k.name())
+                format!("{} {kind:?} head_dim {head_dim}, {count} sequences, window {window:?}, row {r}", k.name())
             });
         }
     }
@@ -480,10 +485,12 @@ fn products_of_16_bits_fit_32() {
                 let q = [head(1.0)];
                 let scale = 1.0 / (head_dim as f32 * outlier * outlier);
                 let positions = [seen - 1];
-                let rows = Rows::of(&q, &positions, &cache.block_table, usize::MAX, &[], 0.0);
+                let rows = Rows::of(&q, &positions, &cache.block_table, (usize::MAX, false), &[], 0.0);
                 let got = run(k, &cache, &rows, scale, &mut buffers);
-                for (d, (want, limit)) in
-                    cache.reference(&q[0], [seen - 1, seen], usize::MAX, [scale, 0.0], None).into_iter().enumerate()
+                for (d, (want, limit)) in cache
+                    .reference(&q[0], [seen - 1, seen], (usize::MAX, false), [scale, 0.0], None)
+                    .into_iter()
+                    .enumerate()
                 {
                     let what = || format!("{}, head_dim {head_dim}, sign {sign}, outlier {outlier}, {seen}", k.name());
                     assert_near(got[0][d], want, limit + 8.0 * ROUNDING * want.abs(), what);

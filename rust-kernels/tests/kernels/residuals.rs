@@ -52,6 +52,9 @@ fn post_norm_matches_f64() {
     });
 }
 
+const ACTIVATIONS: [GateActivation; 4] =
+    [GateActivation::None, GateActivation::Sigmoid, GateActivation::Gelu, GateActivation::Softplus];
+
 fn activated(activation: GateActivation, x: f64) -> f64 {
     match activation {
         GateActivation::None => x,
@@ -59,12 +62,13 @@ fn activated(activation: GateActivation, x: f64) -> f64 {
         GateActivation::Gelu => {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
+        GateActivation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
     }
 }
 
 fn gate_case(k: Isa, random: &mut Random, [gates, input, sum]: &mut [Guarded; 3]) {
     let (columns, single, add) = (random.between(1, 300), random.below(3) == 0, random.below(2) == 0);
-    let activation = random.pick(&[GateActivation::None, GateActivation::Sigmoid, GateActivation::Gelu]);
+    let activation = random.pick(&ACTIVATIONS);
     let reach = random.pick(&[1.0, 10.0, 200.0]);
     let gate = values(if single { 1 } else { columns }, reach, random);
     let (x, to) = (values(columns, 3.0, random), values(columns, 3.0, random));
@@ -104,7 +108,7 @@ fn gates_match_f64() {
 #[test]
 fn gates_return_nan_for_nan() {
     on_every_isa("gates of NaN", |k| {
-        for activation in [GateActivation::None, GateActivation::Sigmoid, GateActivation::Gelu] {
+        for activation in ACTIVATIONS {
             for single in [false, true] {
                 let (gate, x, mut out) = ([f32::NAN; 17], [1f32; 17], [0f32; 17]);
                 let (gate, x) = (gate.as_ptr(), x.as_ptr());
@@ -113,7 +117,7 @@ fn gates_return_nan_for_nan() {
                 assert!(out.iter().all(|y| y.is_nan()), "{} {activation:?}, {single}: {out:?}", k.name());
             }
         }
-        6
+        8
     });
 }
 

@@ -9,7 +9,8 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let head_dim = 2 * random.between(1, 128);
     let rotated = if random.below(2) == 0 { head_dim } else { 2 * random.between(0, head_dim / 2) };
     let (interleaved, norm_last) = (random.below(2) == 0, random.below(3) == 0);
-    let shape = RopeShape { head_dim, rotated, interleaved, eps: 1e-6, norm_last };
+    let unweighted = random.below(3) == 0;
+    let shape = RopeShape { head_dim, rotated, interleaved, eps: 1e-6, norm_last, unweighted };
     let half = rotated / 2;
     let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
     let magnitude = random.pick(&[1.0, 1.19, 0.7]);
@@ -17,15 +18,16 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let most = random.pick(&[2, 100, 200_000]);
     let position = random.below(most);
     let x: Vec<f32> = (0..head_dim).map(|_| random.unit() * 4.0).collect();
-    let weight: Vec<f32> = (0..head_dim).map(|_| random.unit()).collect();
-    let normed = random.below(2) == 0;
+    let weighted = random.below(2) == 0;
+    let weight: Vec<f32> = (0..head_dim).map(|_| if weighted { random.unit() } else { 1.0 }).collect();
+    let normed = weighted || unweighted;
 
     let [head, by, table] = buffers;
     let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
     // SAFETY: all have the sizes that the ops need.
     unsafe {
         angles([position as u32; 3], &by_position, table.as_mut_ptr());
-        let by = if normed { by.as_ptr() } else { std::ptr::null() };
+        let by = if weighted { by.as_ptr() } else { std::ptr::null() };
         k.run(NormAndRotate { x: head.as_mut_ptr(), weight: by, table: table.as_ptr(), shape: &shape });
     }
 

@@ -194,12 +194,13 @@ fn activated(activation: Activation, x: f64) -> (f64, f64) {
         }
         Activation::SquaredRelu => (x.max(0.0).powi(2), 2.0 * ROUNDING * x * x),
         Activation::Tanh => (x.tanh(), 8.0 * ROUNDING),
+        Activation::Relu => (x.max(0.0), 0.0),
         Activation::SwigluOai => unreachable!("of two numbers"),
     }
 }
 
 /// Returns the gated activation of a gate and a value, and the error that f32 may have.
-fn gated(activation: Activation, gate: f64, up: f64) -> (f64, f64) {
+fn gated(activation: Activation, limit: f64, gate: f64, up: f64) -> (f64, f64) {
     if activation == Activation::SwigluOai {
         let (g, by) = (gate.min(7.0), up.clamp(-7.0, 7.0) + 1.0);
         let y = g / (1.0 + (-1.702 * g).exp());
@@ -207,12 +208,15 @@ fn gated(activation: Activation, gate: f64, up: f64) -> (f64, f64) {
         return (y * by, off * (y * by).abs() + ROUNDING * y.abs() * up.abs().min(7.0) + 1e-37 * g.abs() + 1e-44);
     }
     let (y, off) = activated(activation, gate);
+    let (y, up) = if limit > 0.0 { (y.min(limit), up.clamp(-limit, limit)) } else { (y, up) };
     (y * up, off * up.abs() + 2.0 * ROUNDING * (y * up).abs() + 2f64.powi(-148))
 }
 
 fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let activation = random.pick(&Activation::ALL);
     let is_gated = activation == Activation::SwigluOai || random.below(2) == 0;
+    let bounded = activation == Activation::Silu && is_gated && random.below(2) == 0;
+    let limit = if bounded { random.pick(&[0.5, 7.0f32]) } else { 0.0 };
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let whole = wanted != Wanted::Float;
     let n = if whole { BLOCK * random.between(1, 8) } else { random.between(1, 257) };
@@ -220,7 +224,7 @@ fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let (row, columns) = (random.below(4), if whole { start + n + BLOCK * random.below(2) } else { BLOCK });
     let reach = random.pick(&[1e-3, 1.0, 10.0, 100.0, 1e4]);
     let gate: Vec<f32> = (0..n).map(|_| random.unit() * reach).collect();
-    let reach = if activation == Activation::SwigluOai { reach } else { 1.0 };
+    let reach = if activation == Activation::SwigluOai || bounded { reach } else { 1.0 };
     let up: Vec<f32> = activations(n, random).iter().map(|u| u * reach).collect();
     let [gates, ups] = &mut b.inputs;
     let (gates, ups) = (gates.tail(n.next_multiple_of(k.lanes())), ups.tail(n.next_multiple_of(k.lanes())));
@@ -238,14 +242,14 @@ fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     };
     let (x, up_row) = (gates.as_mut_ptr(), if is_gated { ups.as_ptr() } else { std::ptr::null() });
     // SAFETY: all buffers have the sizes that the op needs.
-    unsafe { k.run(ActivationRow { activation, x, up: up_row, n, out: &outputs, row, start }) }
+    unsafe { k.run(ActivationRow { activation, limit, x, up: up_row, n, out: &outputs, row, start }) }
     if wanted != Wanted::Quant {
         assert_same_bits(&float[row * stride + start..], &gates[..n], || format!("{} float output", k.name()));
     }
     for i in 0..n {
         let (g, u) = (f64::from(gate[i]), f64::from(up[i]));
-        let (want, limit) = if is_gated { gated(activation, g, u) } else { activated(activation, g) };
-        assert_near(gates[i], want, limit, || format!("{} {activation:?} of {g}, by {u}: {is_gated}", k.name()));
+        let (want, off) = if is_gated { gated(activation, f64::from(limit), g, u) } else { activated(activation, g) };
+        assert_near(gates[i], want, off, || format!("{} {activation:?} of {g}, by {u}: {is_gated}", k.name()));
     }
     if whole {
         assert_quantised(k, &quant, row, start / BLOCK, &gates[..n], want_quant);
@@ -272,11 +276,12 @@ fn activations_return_nan_for_nan() {
                 let up = up.as_ptr();
                 // SAFETY: all pointers hold 16 floats.
                 unsafe {
-                    k.run(ActivationRow { activation, x: x.as_mut_ptr(), up, n: 16, out: &out, row: 0, start: 0 })
+                    let x = x.as_mut_ptr();
+                    k.run(ActivationRow { activation, limit: 0.0, x, up, n: 16, out: &out, row: 0, start: 0 })
                 }
                 assert!(x.iter().all(|y| y.is_nan()), "{} {activation:?}: {x:?}", k.name());
             }
         }
-        12
+        14
     });
 }

@@ -10,8 +10,9 @@ import { type GpuKind, label, type PlanOpOf } from "./op.ts";
 export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
   op: "glu",
   lower(op, to) {
-    if (op.activation !== "silu" || op.gateBias !== undefined || op.upBias !== undefined) {
-      const found = op.activation === "silu" ? "biases" : `the activation "${op.activation}"`;
+    if (op.activation !== "silu" || op.limit !== 0 || op.gateBias !== undefined || op.upBias !== undefined) {
+      const bounded = op.limit === 0 ? "biases" : "bounds";
+      const found = op.activation === "silu" ? bounded : `the activation "${op.activation}"`;
       throw cannotRun(`it has no "glu" with ${found}`);
     }
     if (op.gate === op.up) throw cannotRun('it has no "glu" of one tensor');

@@ -38,6 +38,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     }
     if (op.vNorm) throw cannotRun("its values are normed");
     if (op.vFrom !== 0) throw cannotRun("a part of its keys are its values");
+    if (op.unweighted) throw cannotRun("its heads are normed without weights");
     if (op.normLast) throw cannotRun("its heads are normed after rotation");
     if (op.beta !== 0) throw cannotRun("its queries have a temperature by position");
     if ((op.qNorm === undefined) !== (op.kNorm === undefined)) {

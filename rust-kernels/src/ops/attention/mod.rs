@@ -23,6 +23,8 @@ pub struct Attention {
     scale: f32,
     /// Positions that a row attends to, up to and including its own; usize::MAX means all.
     window: usize,
+    /// As `AttentionTile::chunked`.
+    chunked: bool,
     /// A vector: one score per head that takes part in the softmax.
     sinks: Option<usize>,
     /// As `AttentionTile::softcap`.
@@ -32,8 +34,8 @@ pub struct Attention {
 impl Decode for Attention {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (q, out) = (o.step_float(None)?, o.step_float(None)?);
-        let (heads, scale, window, sinks) = (o.heads()?, o.f32()?, o.size()?, o.optional()?);
-        let softcap = o.f32()?;
+        let (heads, scale, window, chunked) = (o.heads()?, o.f32()?, o.size()?, o.flag()?);
+        let (sinks, softcap) = (o.optional()?, o.f32()?);
         let window = if window == 0 { usize::MAX } else { window };
         o.is_float(q, Some(heads.query_columns()))?;
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
@@ -47,7 +49,7 @@ impl Decode for Attention {
         if !(softcap >= 0.0 && softcap.is_finite()) {
             bail!("scores must be capped at a positive number, or at 0 for none (got {softcap})");
         }
-        Ok(Self { q, out, heads, scale, window, sinks, softcap })
+        Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap })
     }
 }
 
@@ -197,6 +199,7 @@ impl<'a> Rows<'a> {
             parts: &self.tables[..self.parts],
             shared,
             window: self.op.window,
+            chunked: self.op.chunked,
             sinks: if self.op.sinks.is_some() { &self.sinks[..self.rows] } else { &[] },
             keys,
             values,

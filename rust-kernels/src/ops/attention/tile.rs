@@ -28,7 +28,8 @@ pub struct AttentionTile<'a> {
     /// Query row r has head_dim floats at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row, ascending within each part. A row's `window` ends with its own position.
+    /// Position of each query row, ascending within each part. A row's `window` ends with its own position. With
+    /// `chunked`, a row attends to the positions of its own chunk.
     pub positions: &'a [usize],
     /// End of the positions that each row sees, behind its own position; ascending within each part.
     pub ends: &'a [usize],
@@ -38,6 +39,8 @@ pub struct AttentionTile<'a> {
     pub shared: usize,
     /// Positions that a row attends to, up to and including its own; usize::MAX means all.
     pub window: usize,
+    /// Whether `window` is the size of a chunk. Chunks start at its multiples, and a row attends only within its own.
+    pub chunked: bool,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
     /// Keys and values of the layer, and bytes between blocks.
@@ -156,7 +159,8 @@ struct Running<'a> {
 /// The first position that a row sees.
 #[inline(always)]
 fn first_seen(a: &AttentionTile, row: usize) -> usize {
-    (a.positions[row] + 1).saturating_sub(a.window)
+    let position = a.positions[row];
+    if a.chunked { position / a.window * a.window } else { (position + 1).saturating_sub(a.window) }
 }
 
 /// Processes a chunk of positions for some rows, or a part of a chunk that starts with a block.

@@ -70,8 +70,8 @@ impl Op for TextAttention {
         scratch_len(self.head_dim)
     }
 
-    fn longest_text(&self) -> Option<usize> {
-        Some(usize::MAX)
+    fn whole_texts(&self) -> bool {
+        true
     }
 
     /// Splits the work into items. An item is some rows of a text under one KV head: as many rows as possible, but

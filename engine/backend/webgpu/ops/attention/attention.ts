@@ -25,7 +25,8 @@ export interface AttentionOp extends LoweredOp {
 
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
-  lower({ q, out, heads, scale, window, sinks, softcap }, to) {
+  lower({ q, out, heads, scale, window, chunked, sinks, softcap }, to) {
+    if (chunked) throw cannotRun("its attention is chunked");
     if (softcap !== 0) throw cannotRun("its attention scores are capped");
     to.push<AttentionOp>({
       op: "attention",
