@@ -45,6 +45,7 @@ import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./hybrids/qwe
 import {
   convertBailingMoe2,
   convertDeepseek,
+  convertDots1,
   convertExaoneMoe,
   convertGlm4Moe,
   convertHyV3,
@@ -99,6 +100,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
   exaone_moe: { architecture: "exaone-moe", convert: convertExaoneMoe },
+  dots1: { architecture: "dots1", convert: convertDots1 },
   hy_v3: { architecture: "hy_v3", convert: convertHyV3 },
   glm4_moe: { architecture: "glm4moe", convert: convertGlm4Moe },
   bailing_moe: { architecture: "bailingmoe2", convert: convertBailingMoe2 },

@@ -6,6 +6,7 @@ import { COHERES } from "../../tests/convert/published/cohere.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH, MISTRAL_SMALL_4 } from "../../tests/convert/published/latent.ts";
 import {
   DEEPSEEK_MOE,
+  DOTS1,
   GLM45,
   GRANITE_MOE,
   GRANITE_SWA,
@@ -118,6 +119,7 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     n_group: 2,
     rope_parameters: { rope_type: "yarn", factor: 40, partial_rotary_factor: 1 },
   }],
+  ["dots.llm1", DOTS1, { n_group: 2, max_window_layers: 2, first_k_dense_replace: 5 }],
   ["GLM-4.7 Flash", GLM47_FLASH, { rope_interleave: false, kv_lora_rank: 0, q_lora_rank: 0 }],
   ["GLM-4.5", GLM45, {
     n_group: 2,

@@ -14,6 +14,7 @@ import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
 import { MINIMAX_M2 } from "../../engine/architectures/decoders/qwen_moe.ts";
 import {
   BAILINGMOE2,
+  DOTS1,
   EXAONE_MOE,
   GLM4MOE,
   HY_V3,
@@ -36,9 +37,6 @@ const MINIMAX_ROPE_BASE = 5_000_000;
 
 /** Converts GLM-4.5, 4.6 and 4.7, including Air. */
 export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
-  for (const name of ["n_group", "topk_group"]) {
-    config.mustBe(name, 1, "experts are not chosen out of groups");
-  }
   const checkpoint: Checkpoint = {
     partialRotary: PARTIAL_ROTARY,
     traits: (config) => ({
@@ -46,12 +44,37 @@ export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string)
       biases: config.boolean("attention_bias", false) ? QKV_BIASES : [],
     }),
   };
+  return convertGlmExperts(config, list, prefix, GLM4MOE, checkpoint);
+}
+
+/** Converts dots.llm1. */
+export function convertDots1(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const first = config.countFrom0("max_window_layers", LIMITS.layers, layers);
+  const slides = (layer: number) => config.has("sliding_window") && layer >= first;
+  if (readSlidingLayers(config, layers, slides).includes(true)) {
+    config.refuse("max_window_layers", String(first), `at least ${layers}; windows are not computed`);
+  }
+  return convertGlmExperts(config, list, prefix, DOTS1, {});
+}
+
+/** Converts a decoder with GLM-4.5's experts. */
+function convertGlmExperts(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  family: Family,
+  checkpoint: Checkpoint,
+): ModelParts {
+  for (const name of ["n_group", "topk_group"]) {
+    config.mustBe(name, 1, "experts are not chosen out of groups");
+  }
   const experts = readSharedExperts(config, {
     count: "n_routed_experts",
     shared: "n_shared_experts",
     most: MAX_SHARED,
   });
-  return convertSharedExperts(config, list, prefix, GLM4MOE, checkpoint, {
+  return convertSharedExperts(config, list, prefix, family, checkpoint, {
     ...experts,
     bias: "gate.e_score_correction_bias",
     sharedWidth: experts.shared * experts.feedForward,

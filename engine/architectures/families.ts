@@ -3,11 +3,13 @@ import { DECI } from "./decoders/deci.ts";
 import { BAILINGMOE, DEEPSEEK } from "./decoders/deepseek.ts";
 import { DEEPSEEK2, MISTRAL4 } from "./decoders/deepseek2.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
+import { GATED_HEADS } from "./decoders/gated_heads.ts";
 import { GEMMAS } from "./decoders/gemma.ts";
 import { GRANITES } from "./decoders/granite.ts";
 import { HUNYUANS } from "./decoders/hunyuan.ts";
 import { LAYER_NORMED } from "./decoders/layer_normed.ts";
 import { LLAMAS } from "./decoders/llama.ts";
+import { LLAMA4 } from "./decoders/llama4.ts";
 import { POST_NORMED } from "./decoders/post_normed.ts";
 import { QWENS } from "./decoders/qwen.ts";
 import { QWEN_MIXTURES } from "./decoders/qwen_moe.ts";
@@ -28,6 +30,8 @@ const ALL: readonly Family[] = [
   DECI,
   ...QWEN_MIXTURES,
   ...SIGMOID_EXPERTS,
+  ...GATED_HEADS,
+  LLAMA4,
   ERNIE45_MOE,
   DEEPSEEK,
   BAILINGMOE,

@@ -75,6 +75,15 @@ export const LLAMAS = {
     },
     counts: (shape) => ({ "rope.scaling.original_context_length": shape.originalContext }),
   }),
+  chatglm: decoder("chatglm", {
+    tiny: { heads: 8, kvHeads: 2, headDim: 32, rotated: 16, ropeBase: 5e6, untied: true },
+    real: {
+      "glm-4-9b-chat": published([4096, 13_696, 40, 151_552, 131_072], [32, 2, 128], 5e6, {
+        rotated: 64,
+        untied: true,
+      }),
+    },
+  }),
   // Layers weigh more beside the embedding than in published models. Tests run in long contexts.
   minicpm: decoder<MiniCpmShape>("minicpm", {
     tiny: {
@@ -232,6 +241,11 @@ export const LAYER_NORMED = {
       }),
     },
   ),
+  gpt2: decoder("gpt2", {
+    tiny: { context: 640, heads: 4, kvHeads: 4, headDim: 64, ropeBase: 1e4 },
+    real: { "gpt2": published([768, 3072, 12, 50_257, 1024], [12, 12, 64], 1e4) },
+    after: (file, { embedding, context }) => file.plain("position_embd", "F32", embedding, context),
+  }),
   starcoder2: decoder("starcoder2", {
     tiny: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e5 },
     real: { "starcoder2-3b": published([3072, 12_288, 30, 49_152, 16_384], [24, 2, 128], 1e6) },

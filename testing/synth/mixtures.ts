@@ -280,6 +280,27 @@ const SIGMOIDS = {
     feedForward: mixture(CHOICE_BIAS.usual),
     draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
   }),
+  dots1: decoder<MixtureShape>("dots1", {
+    tiny: {
+      heads: 4,
+      kvHeads: 4,
+      headDim: 64,
+      ropeBase: 1e7,
+      untied: true,
+      experts: { ...EXPERTS, shared: 2, scale: 2.5 },
+      leadingDense: 1,
+    },
+    real: {
+      "dots.llm1": published([4096, 10_944, 62, 152_064, 32_768], [32, 32, 128], 1e7, {
+        untied: true,
+        experts: { count: 128, used: 6, feedForward: 1408, shared: 2, scale: 2.5 },
+        leadingDense: 1,
+      }),
+    },
+    counts: sigmoidCounts,
+    afterCounts: writeWeights,
+    feedForward: mixture(CHOICE_BIAS.usual),
+  }),
   // Hy3. llama.cpp knows the dense layers by their tensors, and the bias of the choice by its bare name.
   hy_v3: decoder<MixtureShape>("hy_v3", {
     tiny: {

@@ -1,16 +1,24 @@
 import { LAYER_NORMED, LLAMAS } from "./dense.ts";
 import type { Dimensions, SynthModel } from "./model.ts";
 import { GRANITES } from "./granite.ts";
-import { EUROBERT, GEMMA_EMBEDDING, LLAMA_EMBED, NEO_BERT } from "./decoder_encoders.ts";
+import { EUROBERT, GEMMA_EMBEDDING, LLAMA_EMBED, NEO_BERT } from "./encoders/decoder_encoders.ts";
 import { MIXTURES } from "./mixtures.ts";
 import { QWEN35, QWEN35MOE, QWEN3NEXT } from "./qwen35.ts";
 import { WINDOWED_MIXTURES } from "./windowed_mixtures.ts";
 import { PLAMO3, POST_NORMED } from "./post_normed.ts";
+import { GATED_HEADS } from "./gated_heads.ts";
 import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { DEEPSEEK2, DEEPSEEK2_LITE, MISTRAL4 } from "./latent.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
+import {
+  BERT,
+  JINA_BERT_V2,
+  JINA_BERT_V3,
+  MODERN_BERT,
+  NOMIC_BERT,
+  NOMIC_BERT_MOE,
+} from "./encoders/encoders.ts";
 import {
   FALCON_H1,
   GRANITEHYBRID,
@@ -28,6 +36,7 @@ const ALL = {
   plamo3: PLAMO3,
   ...MIXTURES,
   ...WINDOWED_MIXTURES,
+  ...GATED_HEADS,
   deepseek2: DEEPSEEK2,
   "deepseek2-lite": DEEPSEEK2_LITE,
   mistral4: MISTRAL4,

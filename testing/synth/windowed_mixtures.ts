@@ -9,6 +9,7 @@ import {
   writeCounts,
   writeEnds,
   writeExperts,
+  writeFeedForward,
   writeReals,
 } from "./decoder.ts";
 import {
@@ -194,6 +195,13 @@ function writeLayer(file: SynthFile, block: string, shape: GptOssShape): void {
   bias("down", embedding, 0.1);
 }
 
+/** Writes YaRN's keys. */
+export function writeYarn(file: SynthFile, context: number, factor: number): void {
+  file.key("rope.scaling.type", "STRING", "yarn");
+  file.key("rope.scaling.factor", "FLOAT32", factor);
+  file.key("rope.scaling.original_context_length", "UINT32", context / factor);
+}
+
 export const WINDOWED_MIXTURES = {
   "gpt-oss": GPT_OSS,
   afmoe: AFMOE,
@@ -222,9 +230,7 @@ export const WINDOWED_MIXTURES = {
       file.key("attention.sliding_window", "UINT32", windowLength);
       const pattern = Array.from({ length: layers }, (_, i) => i % 4 !== 3);
       file.keys("attention.sliding_window_pattern", "BOOL", pattern);
-      file.key("rope.scaling.type", "STRING", "yarn");
-      file.key("rope.scaling.factor", "FLOAT32", factor);
-      file.key("rope.scaling.original_context_length", "UINT32", context / factor);
+      writeYarn(file, context, factor);
     },
     counts: ({ experts }) => expertCounts(experts),
     feedForward: mixture(),
@@ -265,6 +271,60 @@ export const WINDOWED_MIXTURES = {
     draft: (file, block, { embedding }) => writeNextToken(file, block, embedding),
   }),
 
+  // The window's layers come after the first of each period. llama.cpp fixes the window at this length.
+  smallthinker: decoder<MixtureShape & { readonly window: number }>("smallthinker", {
+    tiny: {
+      feedForward: 256,
+      layers: 5,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 32,
+      ropeBase: 1.5e6,
+      window: 4096,
+      experts: EXPERTS,
+    },
+    real: {
+      "smallthinker-21b-a3b": published([2560, 768, 52, 151_936, 16_384], [28, 4, 128], 1.5e6, {
+        window: 4096,
+        experts: { count: 64, used: 6, feedForward: 768 },
+      }),
+    },
+    counts: ({ experts }) => ({ ...expertCounts(experts), expert_gating_func: SIGMOID }),
+    feedForward: mixture(),
+  }),
+  // Every second layer has experts. Chunks and the temperature of queries begin beyond the test's prompts, because
+  // llama.cpp fixes their length.
+  llama4: decoder<MixtureShape & { readonly interval: number }>("llama4", {
+    tiny: {
+      layers: 5,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 64,
+      ropeBase: 5e5,
+      ropeFactors: true,
+      untied: true,
+      interval: 2,
+      experts: { count: 12, used: 1, feedForward: 256, shared: 1 },
+    },
+    real: {
+      "llama-4-scout": published([5120, 16_384, 48, 202_048, 10_485_760], [40, 8, 128], 5e5, {
+        ropeFactors: true,
+        untied: true,
+        interval: 1,
+        experts: { count: 16, used: 1, feedForward: 8192, shared: 1 },
+      }),
+      "llama-4-maverick": published([5120, 16_384, 48, 202_048, 1_048_576], [40, 8, 128], 5e5, {
+        untied: true,
+        interval: 2,
+        experts: { count: 128, used: 1, feedForward: 8192, shared: 1 },
+      }),
+    },
+    counts: ({ experts, interval }) => ({ ...expertCounts(experts), interleave_moe_layer_step: interval }),
+    feedForward(file, block, shape, layer) {
+      const isDense = (layer + 1) % shape.interval !== 0;
+      isDense ? writeFeedForward(file, block, shape) : mixture()(file, block, shape, layer);
+    },
+  }),
   // Model like North Mini.
   cohere2moe: cohere2moe({}, {
     "north-mini-30b-a3b": published([2048, 3072, 49, 262_144, 500_000], [32, 4, 128], 5e4, {

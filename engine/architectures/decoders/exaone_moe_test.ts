@@ -1,4 +1,4 @@
-/** K-EXAONE and Hy3: windows, dense layers, layers left out, and files that are refused by key or tensor. */
+/** K-EXAONE, Hy3 and dots.llm1: windows, dense layers, layers left out, and files that are refused. */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -9,8 +9,10 @@ import { leftOutParts } from "../left_out.ts";
 import { buildPlan } from "../registry.ts";
 import { testRefusals } from "../testing.ts";
 
-const read = (architecture: "exaone-moe" | "hy_v3", more: { layers?: number; drafts?: number } = {}) =>
-  parseGguf(synthesize({ architecture, types: ["F32"], seed: 1, hollow: true, ...more }));
+const read = (
+  architecture: "exaone-moe" | "hy_v3" | "dots1",
+  more: { layers?: number; drafts?: number } = {},
+) => parseGguf(synthesize({ architecture, types: ["F32"], seed: 1, hollow: true, ...more }));
 const EXAONE = read("exaone-moe");
 const HY3 = read("hy_v3", { layers: 2 });
 
@@ -63,6 +65,15 @@ testRefusals("hy_v3", HY3, {
   keys: [["expert_count", 0], ["expert_gating_func", 1]],
   tensors: [
     ["blk.1.exp_probs_b", [11]],
+    ["blk.1.ffn_up_shexp.weight", [256, 256]],
+    ["blk.0.attn_k_norm.weight", undefined],
+  ],
+});
+
+testRefusals("dots1", read("dots1", { layers: 2 }), {
+  keys: [["expert_count", 0], ["expert_gating_func", 1], ["leading_dense_block_count", 3]],
+  tensors: [
+    ["blk.1.exp_probs_b.bias", undefined],
     ["blk.1.ffn_up_shexp.weight", [256, 256]],
     ["blk.0.attn_k_norm.weight", undefined],
   ],

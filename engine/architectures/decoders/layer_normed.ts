@@ -1,4 +1,4 @@
-/** Decoders with LayerNorms: StarCoder2 and Nemotron, GPT-NeoX and its descendants. */
+/** Decoders with LayerNorms: GPT-2, StarCoder2 and Nemotron, GPT-NeoX and its descendants. */
 import type { PlanBuilder } from "../../plan/builder.ts";
 import type { Checkpoint, Config } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
@@ -12,6 +12,25 @@ const BIASED: Traits = {
   layerNorms: true,
   biases: [...NORMED.biases!, ...QKV_BIASES, "attn_output", "ffn_up", "ffn_down"],
 };
+
+/**
+ * GPT-2: learned positions, one tensor of queries, keys and values, and GELU by its tanh approximation. Sources:
+ * "Language Models are Unsupervised Multitask Learners" (OpenAI, 2019); Hugging Face transformers, models/gpt2.
+ */
+const GPT2: Family = {
+  architecture: "gpt2",
+  traits: {
+    ...BIASED,
+    biases: [...BIASED.biases!, "attn_qkv"],
+    learnedPositions: true,
+    fusedHeads: true,
+    ungated: true,
+    activation: "gelu",
+  },
+};
+
+/** StarCoder: GPT-2's decoder with one KV head. Source: Hugging Face transformers, models/gpt_bigcode. */
+const STARCODER: Family = { ...GPT2, architecture: "starcoder" };
 
 /**
  * StarCoder2: GELU without a gate, biases everywhere. The checkpoints' window is ignored, as in llama.cpp,
@@ -28,6 +47,12 @@ const STARCODER2: Family = {
       mustBe: [["use_bias", true, "GGUF's readers expect biases"]],
     },
   },
+};
+
+/** Jais 2: StarCoder2's decoder with a squared ReLU. Source: Hugging Face transformers, models/jais2. */
+const JAIS2: Family = {
+  architecture: "jais2",
+  traits: { ...BIASED, ungated: true, activation: "squared_relu" },
 };
 
 /**
@@ -132,4 +157,13 @@ const STABLELM: Family = {
 
 const isParallel = (config: Config) => config.boolean("use_parallel_residual", false);
 
-export const LAYER_NORMED: readonly Family[] = [STARCODER2, NEMOTRON, GPTNEOX, PHI2, STABLELM];
+export const LAYER_NORMED: readonly Family[] = [
+  GPT2,
+  STARCODER,
+  STARCODER2,
+  JAIS2,
+  NEMOTRON,
+  GPTNEOX,
+  PHI2,
+  STABLELM,
+];

@@ -1,11 +1,13 @@
 /** Decoders with LayerNorm: windows, norms and logit scales, and files that are refused. */
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertNotEquals, assertThrows } from "@std/assert";
 import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
+import { GgufBuilder } from "../../gguf/testing.ts";
 import { changed, type Changes } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { Plan } from "../../plan/plan.ts";
+import { graphOf } from "../../plan/testing.ts";
 import { buildPlan } from "../registry.ts";
 
 const read = (architecture: Architecture, layers?: number): GgufFile =>
@@ -16,6 +18,7 @@ const FILES = {
   "command-r-plus": read("command-r-plus", 2),
   starcoder2: read("starcoder2", 2),
   nemotron: read("nemotron", 2),
+  gpt2: read("gpt2", 2),
 };
 
 const opsOf = <O extends Plan["ops"][number]["op"]>({ ops }: Plan, name: O) =>
@@ -87,6 +90,44 @@ Deno.test("nemotron: uses a squared ReLU and rotates part of each head", () => {
   assertEquals(turned(plan), [32, 32]);
 });
 
+/** Returns the file as one of another architecture with the same layers. */
+const as = (architecture: string, file: GgufFile): GgufFile => {
+  const of = file.metadata.getString("general.architecture");
+  const builder = new GgufBuilder();
+  for (const [key, value] of file.metadata.entries) {
+    const name = key.replace(new RegExp(`^${of}\\.`), `${architecture}.`);
+    if (typeof value === "number") builder.set(name, Number.isInteger(value) ? "UINT32" : "FLOAT64", value);
+  }
+  builder.set("general.architecture", "STRING", architecture);
+  const { metadata } = parseGguf(builder.build().bytes);
+  return { ...file, metadata };
+};
+
+Deno.test("starcoder: equals GPT-2's decoder", () => {
+  const file = as("starcoder", FILES.gpt2);
+  assertEquals(graphOf(buildPlan(file)), graphOf(buildPlan(as("gpt2", FILES.gpt2))));
+});
+
+Deno.test("jais2: equals StarCoder2's decoder but for the activation", () => {
+  const [jais, starcoder] = ["jais2", "starcoder2"].map((name) =>
+    graphOf(buildPlan(as(name, FILES.starcoder2)))
+  );
+  assertEquals(jais.replaceAll("squared_relu(", "gelu("), starcoder);
+  assertNotEquals(jais, starcoder);
+});
+
+Deno.test("gpt2: adds a learned row for each position, and rotates no heads", () => {
+  const plan = buildPlan(FILES.gpt2);
+  assertEquals(opsOf(plan, "embed_positions").map(({ positions }) => plan.tensors[positions!].rows), [640]);
+  assertEquals([turned(plan), plan.rope.length], [[0, 0], 0]);
+});
+
+Deno.test("gpt2: refuses another number of positions than the context length", () => {
+  const file = changed(FILES.gpt2, { key: ["context_length", 639] });
+  const error = assertThrows(() => buildPlan(file), GgufError);
+  assertEquals(error.field, 'tensor "position_embd.weight"');
+});
+
 const NORM = "blk.1.attn_q_norm.weight";
 const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, field: string])[] = [
   ["cohere2", { key: ["attention.sliding_window", undefined] }, "attention.sliding_window"],
@@ -112,6 +153,9 @@ const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, fi
   ["starcoder2", { tensor: ["blk.0.ffn_gate.weight", [256, 768]] }, "blk.0.ffn_gate.weight"],
   ["starcoder2", { tensor: ["blk.1.ffn_norm.weight", undefined] }, "blk.1.ffn_norm.weight"],
   ["starcoder2", { tensor: ["blk.1.attn_output.bias", [64]] }, "blk.1.attn_output.bias"],
+  ["gpt2", { tensor: ["position_embd.weight", undefined] }, "position_embd.weight"],
+  ["gpt2", { tensor: ["blk.0.attn_qkv.bias", [767]] }, "blk.0.attn_qkv.bias"],
+  ["gpt2", { tensor: ["blk.1.ffn_norm.weight", undefined] }, "blk.1.ffn_norm.weight"],
   ["nemotron", { key: ["attention.layer_norm_epsilon", 0] }, "attention.layer_norm_epsilon"],
   ["nemotron", { key: ["rope.dimension_count", 33] }, "rope.dimension_count"],
   ["nemotron", { tensor: ["blk.0.ffn_gate.weight", [256, 768]] }, "blk.0.ffn_gate.weight"],

@@ -177,6 +177,15 @@ const MINICPM: Family = {
   },
 };
 
+/**
+ * ChatGLM 3 and the GLM-4 of 2024: q, k and v in one tensor, gate and up in another, and partial rotation. Source:
+ * Hugging Face transformers, models/glm.
+ */
+const CHATGLM: Family = {
+  architecture: "chatglm",
+  traits: { ...LAYERS, fusedHeads: true, fusedGate: true, biases: ["attn_qkv"] },
+};
+
 /** Limit of layers times passes. */
 const MAX_DEPTH = 1024;
 const OWN_CACHE = "each pass has all layers, and keys and values of its own";
@@ -219,5 +228,6 @@ export const LLAMAS: readonly Family[] = [
   MAINCODER,
   MISTRAL3,
   MINICPM,
+  CHATGLM,
   NANBEIGE,
 ];

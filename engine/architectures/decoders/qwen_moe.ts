@@ -1,7 +1,9 @@
 /** Decoders with experts in every layer, most of them Qwen's. */
 import { readExpertHparams, readSharedWidth } from "../../gguf/hparams/expert_hparams.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Chosen } from "../../plan/plan.ts";
 import { decoderKeys, type Family } from "../family.ts";
-import { mixture } from "../parts/mixture.ts";
+import { experts as expertsOf, mixture, router } from "../parts/mixture.ts";
 import { gatedSharedExpert, readWeighed } from "../parts/shared_experts.ts";
 import { windowedLayers } from "../parts/windows.ts";
 import { QKV_BIASES, textPart } from "./qwen.ts";
@@ -95,4 +97,44 @@ export const MINIMAX_M2: Family = {
   },
 };
 
-export const QWEN_MIXTURES: readonly Family[] = [QWEN2MOE, QWEN3MOE, QWEN3VLMOE, MELLUM, OLMOE, MINIMAX_M2];
+/** Layers per period of SmallThinker. The first layer of a period has neither a window nor positions. */
+const PERIOD = 4;
+
+/**
+ * SmallThinker 4B and 21B: the router reads a layer's input rows, before their norm and before attention. Experts have
+ * ReLU gates. Files without a window have positions in all layers. Sources: "SmallThinker" (arXiv 2507.20984);
+ * llama.cpp, src/models/smallthinker.cpp; vLLM's model in the authors' repository (SJTU-IPADS/SmallThinker).
+ */
+const SMALLTHINKER: Family = {
+  architecture: "smallthinker",
+  traits: {},
+  allows: { experts: true },
+  read(b, h, rope) {
+    const keys = decoderKeys(b);
+    const sigmoid = keys.metadata.getCount(keys.name("expert_gating_func"), 0) === 2;
+    const experts = readExpertHparams(b.file, h, sigmoid ? "sigmoid" : "softmax over all");
+    const table = ropeTable(b, rope.angles());
+    const window = keys.window();
+    const slides = window > 0 && keys.windowLayers(h.blockCount, { period: PERIOD, fullFirst: true });
+    const near = window > 0
+      ? { table: ropeTable(b, rope.angles({ base: keys.ropeBase(h.ropeFreqBase, "_swa") })), window }
+      : { table };
+    let chosen: Chosen | undefined;
+    return {
+      perLayer: h.layers.map((_, layer) => slides && !slides[layer] ? {} : near),
+      beforeLayer: (x, name) => void (chosen = router(b, x, experts, name, { sigmoid })),
+      feedForward: (x, addTo, name) =>
+        void expertsOf(b, x, addTo, chosen!, experts, name, { activation: "relu" }),
+    };
+  },
+};
+
+export const QWEN_MIXTURES: readonly Family[] = [
+  QWEN2MOE,
+  QWEN3MOE,
+  QWEN3VLMOE,
+  MELLUM,
+  OLMOE,
+  MINIMAX_M2,
+  SMALLTHINKER,
+];

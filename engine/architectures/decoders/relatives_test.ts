@@ -23,7 +23,8 @@ type Name =
   | "arcee"
   | "minicpm"
   | "gemma"
-  | "seed_oss";
+  | "seed_oss"
+  | "chatglm";
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
 
@@ -42,7 +43,7 @@ function model(architecture: Name): GgufBuilder {
   for (const [key, value] of Object.entries(counts)) builder.set(`${architecture}.${key}`, "UINT32", value);
   builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 1e-5);
   builder.array("tokenizer.ggml.tokens", "STRING", ["a"]);
-  const fused = architecture === "phi3";
+  const fused = architecture === "phi3" || architecture === "chatglm";
   const matrices = {
     ...fused ? { attn_qkv: [WIDTH, 8 * HEAD], ffn_up: [WIDTH, 2 * FEED_FORWARD] } : {
       attn_q: [WIDTH, 4 * HEAD],
@@ -107,6 +108,12 @@ Deno.test("seed_oss: equals Qwen2's decoder but for one norm's name", () => {
   assertEquals(seed.replace("post_attention_norm", "ffn_norm"), qwen2);
 });
 
+Deno.test("chatglm: equals Phi-3's decoder but for the pairs that it rotates", () => {
+  const [glm, phi3] = (["chatglm", "phi3"] as const).map((name) => graphOf(buildPlan(parsed(model(name)))));
+  assertEquals(glm.replaceAll(" interleaved", ""), phi3);
+  assertNotEquals(glm, phi3);
+});
+
 Deno.test("phi3: reads the parts of a fused matrix from consecutive places of the file", () => {
   const plan = buildPlan(parsed(model("phi3")));
   const parts = plan.tensors.filter(({ info }) => info.name.includes("attn_qkv"));
@@ -169,15 +176,21 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
       model("seed_oss").deleteTensor("blk.0.post_attention_norm.weight")
         .tensor("blk.0.ffn_norm.weight", "F32", [WIDTH]),
   ],
-  ...(["granite", "minicpm", "exaone", "arcee", "gemma", "pangu-embedded", "maincoder"] as const).map((
-    name,
-  ) =>
-    [
-      `${name} with experts`,
-      `key "${name}.expert_count"`,
-      () => model(name).set(`${name}.expert_count`, "UINT32", 4),
-    ] as const
-  ),
+  [
+    "chatglm with a gate",
+    'tensor "blk.0.ffn_gate.weight"',
+    () => model("chatglm").tensor("blk.0.ffn_gate.weight", "F32", [WIDTH, FEED_FORWARD]),
+  ],
+  ...(["granite", "minicpm", "chatglm", "exaone", "arcee", "gemma", "pangu-embedded", "maincoder"] as const)
+    .map((
+      name,
+    ) =>
+      [
+        `${name} with experts`,
+        `key "${name}.expert_count"`,
+        () => model(name).set(`${name}.expert_count`, "UINT32", 4),
+      ] as const
+    ),
   [
     "maincoder without norms of heads",
     'tensor "blk.0.attn_q_norm.weight"',

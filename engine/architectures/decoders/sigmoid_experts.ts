@@ -83,14 +83,24 @@ export function readGroups(
   return { count: groups, used: chosen };
 }
 
+/** Bounds of SwiGLU's factors by layer, as in `glu`: of the chosen experts, and of shared experts and dense layers. */
+export interface Limits {
+  readonly chosen: readonly number[];
+  readonly shared: readonly number[];
+}
+
 /** Reads a decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
-function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts) {
+export function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts, limits?: Limits) {
   return {
     layerCount: leaveOutDrafting(b, h),
     feedForward(x: Value, addTo: Value, name: TensorName, layer: number): void {
-      if (layer < experts.denseLayers) return void feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const [limit, sharedLimit] = [limits?.chosen[layer], limits?.shared[layer]];
+      if (layer < experts.denseLayers) {
+        return void feedForward(b, x, h.feedForwardLength, name, { addTo }, sharedLimit);
+      }
       const bias = biasOfChoice(b, name) ?? name("exp_probs_b.bias");
-      sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
+      const options = { ...experts.weighed, sigmoid: true, bias, limit };
+      sharedMixture(b, x, { ...experts, sharedLimit }, name, { addTo }, options);
     },
   };
 }
@@ -163,4 +173,12 @@ export const HY_V3: Family = {
   },
 };
 
-export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3];
+/** dots.llm1: Qwen3's attention and GLM-4.5's experts. Source: Hugging Face transformers, models/dots1. */
+export const DOTS1: Family = {
+  architecture: "dots1",
+  traits: { headNorms: true },
+  allows: { experts: true },
+  read: (b, h) => withExperts(b, h, readSigmoidExperts(b.file, h)),
+};
+
+export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3, DOTS1];

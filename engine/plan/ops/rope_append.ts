@@ -41,7 +41,7 @@ export const ROPE_APPEND = opKind({
       (op.vFrom ? `, values from column ${op.vFrom} on` : "") +
       (op.unweighted ? ", normed without weights" : "") +
       (op.beta
-        ? `, temperature ${op.beta} a power of ${op.period}${op.offset ? " from position -" + op.offset : ""}`
+        ? `, temperature ${op.beta} a power of ${op.period}${op.offset ? `, offset ${op.offset}` : ""}`
         : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);

@@ -121,6 +121,36 @@ export const K_EXAONE: Published = {
   ...REST,
 };
 
+export const DOTS1: Published = {
+  architecture: "dots1",
+  config: layered({
+    ...COMMON,
+    model_type: "dots1",
+    num_attention_heads: 4,
+    num_key_value_heads: 4,
+    head_dim: 64,
+    intermediate_size: 768,
+    attention_bias: false,
+    rope_scaling: null,
+    rope_theta: 1e7,
+    n_routed_experts: 12,
+    num_experts_per_tok: 3,
+    moe_intermediate_size: 256,
+    n_shared_experts: 2,
+    first_k_dense_replace: 1,
+    n_group: 1,
+    topk_group: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 2.5,
+    sliding_window: 4096,
+    max_window_layers: 4,
+    tie_word_embeddings: false,
+  }),
+  names: namesOf("model."),
+  change: sigmoidExperts("gate.e_score_correction_bias"),
+  ...REST,
+};
+
 export const HY3: Published = {
   architecture: "hy_v3",
   config: layered({

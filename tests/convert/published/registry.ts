@@ -9,6 +9,7 @@ import { NEOX } from "./gpt_neox.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH, MISTRAL_SMALL_4 } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
+  DOTS1,
   GLM45,
   GRANITE_MOE,
   GRANITE_SWA,
@@ -36,6 +37,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
   DeepSeekMoE: DEEPSEEK_MOE,
+  "dots.llm1": DOTS1,
   "Falcon-H1": FALCON_H1,
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,

@@ -29,7 +29,19 @@ class Described(Model):
             return self.norm(x.reshape(len(x), -1), name).reshape(x.shape)
         return self.norm(x, name)
 
+    def rows(self, tokens, cache):
+        self.start = cache.length
+        return super().rows(tokens, cache)
+
+    def embed(self, tokens):
+        x = super().embed(tokens)
+        if not self.facts.get("learnedPositions"):
+            return x
+        return x + self.weights["position_embd.weight"][self.start:self.start + len(tokens)]
+
     def frequencies_of(self, layer):
+        if self.facts.get("learnedPositions"):
+            return None
         every = self.facts.get("positionlessEvery")
         return None if every and (layer + 1) % every == 0 else self.frequencies
 

@@ -11,11 +11,13 @@ from deepseek2 import DeepSeek2
 from deepseek import BailingMoe, Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
+from gated_heads import Laguna, Step35
 from gpt_oss import GptOss
 from encoders import Bert, EuroBert, JinaBertV2, JinaBertV3, LlamaEmbed, ModernBert, NeoBert, NomicBert, NomicBertMoe
 from gpt_neox import GptNeoX, Phi2, StableLm
 from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
 from llama import Llama
+from llama4 import Llama4
 from mamba_hybrids import FalconH1, GraniteHybrid, Mamba2, NemotronH, NemotronHMoe
 from model import Model
 from mellum import Mellum
@@ -25,7 +27,7 @@ from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
-from sigmoid_experts import Afmoe, BailingMoe2, ExaoneMoe, Glm4Moe, HyV3
+from sigmoid_experts import Afmoe, BailingMoe2, Dots1, ExaoneMoe, Glm4Moe, HyV3
 from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -37,6 +39,7 @@ from qwen3next import Qwen3Next
 from qwen2moe import Qwen2Moe
 from qwen3moe import Qwen3Moe
 from seed_oss import SeedOss
+from smallthinker import SmallThinker
 from smollm3 import SmolLM3
 
 FAMILIES = {
@@ -99,6 +102,7 @@ FAMILIES = {
     "afmoe": Afmoe,
     "exaone-moe": ExaoneMoe,
     "hy_v3": HyV3,
+    "dots1": Dots1,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
     "hunyuan-moe": HunyuanMoe,
@@ -110,6 +114,10 @@ FAMILIES = {
     "granite_swa": GraniteSwa,
     "mistral3": Mistral3,
     "mistral4": DeepSeek2,
+    "llama4": Llama4,
+    "smallthinker": SmallThinker,
+    "step35": Step35,
+    "laguna": Laguna,
 }
 
 

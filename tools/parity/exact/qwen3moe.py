@@ -4,7 +4,7 @@ import numpy as np
 from model import Model, silu, softmax
 
 
-def mixture(model, x, name, scores, bias=0, divided=True, scale=1):
+def mixture(model, x, name, scores, bias=0, divided=True, scale=1, act=silu):
     """Experts of the largest score + bias, weighed by scale * score, with `divided` over the sum of the chosen scores."""
     gate, up, down = (model.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
     out = np.zeros_like(x)
@@ -12,7 +12,7 @@ def mixture(model, x, name, scores, bias=0, divided=True, scale=1):
         chosen = np.argsort(-key, kind="stable")[:model.key("expert_used_count")]
         for expert in chosen:
             weight = scale * score[expert] / (score[chosen].sum() if divided else 1)
-            out[row] += weight * (down[expert] @ (silu(gate[expert] @ h) * (up[expert] @ h)))
+            out[row] += weight * (down[expert] @ (act(gate[expert] @ h) * (up[expert] @ h)))
     return out
 
 

@@ -75,6 +75,12 @@ class ExaoneMoe(Glm4Moe):
         return self.frequencies if self.window(layer) else None
 
 
+class Dots1(Glm4Moe):
+    """dots.llm1, as modeling_dots1.py has it."""
+
+    feed_forward_norm = "ffn_norm"
+
+
 class HyV3(Glm4Moe):
     """Hy3, as modeling_hy_v3.py has it."""
 

@@ -8,10 +8,10 @@ import {
   writeFeedForward,
   writeReals,
   writeRopeFactors,
-} from "./decoder.ts";
+} from "../decoder.ts";
 import { affine, norm } from "./encoders.ts";
-import { type SynthModel, TINY } from "./model.ts";
-import type { SynthFile } from "./file.ts";
+import { type SynthModel, TINY } from "../model.ts";
+import type { SynthFile } from "../file.ts";
 
 /** Writes the keys, the token embedding and the norm after the last layer. */
 function writeModel(file: SynthFile, shape: DecoderShape, lastNorm = "output_norm"): void {

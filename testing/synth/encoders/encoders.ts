@@ -1,7 +1,7 @@
 /** Encoders: BERT and its relatives, which read texts in both directions. */
-import { expertCounts, type ExpertsShape, writeRouter, writeUngatedExperts } from "./decoder.ts";
-import { type Dimensions, type SynthModel, TINY } from "./model.ts";
-import type { SynthFile } from "./file.ts";
+import { expertCounts, type ExpertsShape, writeRouter, writeUngatedExperts } from "../decoder.ts";
+import { type Dimensions, type SynthModel, TINY } from "../model.ts";
+import type { SynthFile } from "../file.ts";
 
 interface EncoderShape extends Dimensions {
   readonly heads: number;
