@@ -61,9 +61,9 @@ export async function decodersOfTier(): Promise<Decoder[]> {
   return isFullTier ? all : representatives(all);
 }
 
-/** Returns the decoders of decodersOfTier; in the first tier only the smallest decoder of each kind. */
+/** Returns one decoder per signature; in the first tier only the smallest decoder of each kind. */
 export async function kindsOfTier(): Promise<Decoder[]> {
-  const decoders = (await decodersOfTier()).sort((a, b) => a.size - b.size);
+  const decoders = representatives(await decodersOfTier()).sort((a, b) => a.size - b.size);
   return isFullTier
     ? decoders
     : decoders.filter(({ kind }, i) => decoders.findIndex((d) => d.kind === kind) === i);
