@@ -6,6 +6,7 @@ export interface Settings {
   readonly ctx?: number;
   readonly parallel?: number;
   readonly kvBytes?: number;
+  readonly kvType?: string;
   readonly backend?: string;
   readonly arithmetic?: string;
   readonly accuracy?: string;

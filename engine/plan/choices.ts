@@ -1,7 +1,8 @@
 /**
- * The type of the KV cache's keys and values: 16 bits each, or 8-bit blocks of 32 with one f16 scale each. The 16 bits
- * are f16 on the GPU. On the CPU they are integers with one scale per head and token: more accurate than f16, and twice
- * as fast to multiply.
+ * The type of the KV cache's keys and values: 16 bits each, or blocks of 32 values in 8 or 4 bits with one f16 scale per
+ * block. The 16 bits are f16 on the GPU. On the CPU they are integers with one scale per head and token: more accurate
+ * than f16, and twice as fast to multiply. Before the CPU stores 4 bits, it rotates each head by a Hadamard matrix. The
+ * GPU does not support 4 bits.
  *
  * ```ts
  * import { type KvType, loadModel } from "compy";
@@ -11,12 +12,16 @@
  * console.log(model.info.memory.kv);
  * ```
  */
-export type KvType = "f16" | "q8_0";
+export type KvType = "f16" | "q8_0" | "q4_0";
 /** All types of the KV cache, for checks and messages. */
-export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
+export const KV_TYPES: readonly KvType[] = ["f16", "q8_0", "q4_0"];
 export const DEFAULT_KV_TYPE: KvType = "f16";
 /** Names of the KV cache's types in messages about memory. */
-export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0: "q8_0" };
+export const KV_WORDS: Readonly<Record<KvType, string>> = {
+  f16: "16 bits",
+  q8_0: "q8_0",
+  q4_0: "q4_0",
+};
 
 /**
  * The precision of activations that the CPU multiplies with quantized weights: 8 bits, or two planes of 8 bits, which

@@ -50,19 +50,21 @@ export function withContext(plan: Plan, contextLength: number): Plan {
   return { ...plan, rope };
 }
 
-/** Number of values of a head that share a scale in an 8-bit KV cache; a head's last group may be smaller. */
+/** Number of values of a head that share a scale in a KV cache of 8 or 4 bits. */
 const KV_SCALED = 32;
 
 /**
- * Returns the bytes of a token's keys and values in one layer of the KV cache. The CPU stores a scale with
- * each head; the GPU has none in f16, which saves 1 %.
+ * Returns the bytes of a token's keys and values in one layer of the KV cache. In f16 the CPU stores a scale with each
+ * head; the GPU has none, which saves 1 %. In 8 bits a head's last scale may cover fewer values. In 4 bits heads are
+ * padded to whole scales.
  */
 export function kvBytesPerLayer(
   type: KvType,
   { heads, headDim }: Pick<KvLayer, "heads" | "headDim">,
 ): number {
-  const head = type === "f16" ? 2 * headDim + 2 : headDim + 2 * Math.ceil(headDim / KV_SCALED);
-  return 2 * heads * head;
+  const scales = Math.ceil(headDim / KV_SCALED);
+  const head = { f16: 2 * headDim + 2, q8_0: headDim + 2 * scales, q4_0: scales * (KV_SCALED / 2 + 2) };
+  return 2 * heads * head[type];
 }
 
 /** Returns the bytes of a token in the KV cache, over all layers. */

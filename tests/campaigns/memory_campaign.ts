@@ -8,7 +8,7 @@ Usage: deno task memory FILE [options]
 
   --tokens N      tokens of each prompt or text (default 4000; never more than the model's context)
   --sequences N   of them at once (default 1)
-  --kv-type T     f16 (default) or q8_0
+  --kv-type T     f16 (default), q8_0 or q4_0
 
 Exit code: 0 where the model takes at most 1.1 x file + KV cache and states in use + 64 MB, else 1. What the process itself takes
 is not counted: it is measured before anything is loaded, and shown.

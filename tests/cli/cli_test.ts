@@ -127,7 +127,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["serve --port -1", `--port must be a whole number from 0 to 65535 (got "-1")`],
   ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
   ["serve --parallel 0", "--parallel must be a whole number from 1"],
-  ["serve --kv-type q4_0", `--kv-type must be one of f16, q8_0 (got "q4_0")`],
+  ["serve --kv-type q5_0", `--kv-type must be one of f16, q8_0, q4_0 (got "q5_0")`],
   [
     "generate --prompt a --speculate much",
     `--speculate must be one of auto, off, lookup, mtp, draft (got "much")`,
@@ -307,7 +307,9 @@ fullTier.test("cli: generate --tokens --json prints greedy tokens with the most 
 
 fullTier.test("cli: an 8-bit KV cache takes half of the memory, answers, and makes auto select the CPU", async () => {
   const memory = async (type: string) => (await runJson("inspect", "--kv-type", type)).memory.kv;
-  assertEquals(await memory("q8_0") / await memory("f16"), 34 / 66); // a head of 32 dimensions, with its scales
+  // A head of 32 dimensions, with its scales.
+  assertEquals(await memory("q8_0") / await memory("f16"), 34 / 66);
+  assertEquals(await memory("q4_0") / await memory("f16"), 18 / 66);
   const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--temperature", "0"];
   const [halves, codes] = [
     await runJson(...args),

@@ -30,7 +30,7 @@ async function inFolder(architecture: Architecture, test: (model: string, prompt
 const CASES: readonly (readonly [Architecture, KvType])[] = [
   ["gemma4", "q8_0"],
   ["gpt-oss", "f16"],
-  ["lfm2moe", "q8_0"],
+  ["lfm2moe", "q4_0"],
   ["phi3-long", "f16"],
 ];
 for (const [architecture, kvType] of CASES) {

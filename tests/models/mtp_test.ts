@@ -85,9 +85,9 @@ const CROWDS: readonly (readonly [Architecture, KvType])[] = [
   ["qwen35", "q8_0"],
   ["qwen3next", "f16"],
   ["glm4moe", "f16"],
-  ["deepseek2", "f16"],
+  ["deepseek2", "q4_0"],
   ["bailingmoe2", "f16"],
-  ["hy_v3", "q8_0"],
+  ["hy_v3", "q4_0"],
   ["nemotron_h_moe", "f16"],
 ];
 

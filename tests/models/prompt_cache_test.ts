@@ -2,6 +2,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { loadEngine } from "../../engine/load/load.ts";
+import { KV_TYPES } from "../../engine/mod.ts";
 import { instructionSets } from "../../testing/kernel_model.ts";
 import { killOften } from "./prompt_cache_scenario.ts";
 import { answer, open, openAll, PROMPTS, text, writeModels } from "./prompt_cache_models.ts";
@@ -20,7 +21,7 @@ async function withModels(test: (models: string, folder: string) => Promise<void
   }
 }
 
-for (const kvType of everyNth(2, ["f16", "q8_0"] as const)) {
+for (const kvType of everyNth(3, KV_TYPES)) {
   Deno.test(`prompt cache: two restarted models in ${kvType} answer bit-identically from one folder`, () =>
     withModels(async (models, folder) => {
       const prompts = PROMPTS.slice(0, 6);
@@ -56,7 +57,7 @@ Deno.test("prompt cache: another KV type or instruction set misses; a renamed mo
       return cached;
     };
     assertEquals(await cachedBy(model), 0);
-    assertEquals(await cachedBy(model, { kvType: "q8_0" }), 0);
+    for (const kvType of ["q8_0", "q4_0"]) assertEquals(await cachedBy(model, { kvType }), 0);
     for (const isa of instructionSets().slice(1, 3)) assertEquals(await cachedBy(model, { isa }), 0);
     await Deno.rename(model, join(models, "renamed.gguf"));
     assertEquals(await cachedBy(join(models, "renamed.gguf"), { threads: 2 }), 192);

@@ -1,14 +1,24 @@
-import { cannotRun, unsupportedOnGpu } from "./errors.ts";
+import { cannotRun, GpuError, unsupportedOnGpu } from "./errors.ts";
 import { layersOf } from "../../plan/layers.ts";
 import { isPooling } from "../../plan/ops/registry.ts";
 import type { Plan } from "../../plan/plan.ts";
 import { isGpuType } from "./kernels/formats/registry.ts";
+import { GPU_KV_TYPES } from "./ops/kv_cache.ts";
 import { gpuKindOf } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 import { ProgramBuilder } from "./program_builder.ts";
 
-/** Lowers a plan to a GPU program. Throws if the GPU has no kernel for an op. */
+/** Lowers a plan to a GPU program. Throws if the GPU has no kernel for an op, or for the type of the KV cache. */
 export function lower(plan: Plan): Program {
+  if (!GPU_KV_TYPES.includes(plan.kv.type)) {
+    const allowed = GPU_KV_TYPES.flatMap((kvType) => [{ kvType }, ", "]);
+    throw new GpuError([
+      `Cannot store keys and values in ${plan.kv.type} on the GPU; use `,
+      ...allowed,
+      "or ",
+      { backend: "cpu" },
+    ]);
+  }
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw unsupportedOnGpu("Cannot run mixtures of experts on the GPU yet");
   }

@@ -3,9 +3,10 @@ import { synthesize } from "../../../testing/synth/synth.ts";
 import { buildPlan } from "../../architectures/registry.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { firstLayers } from "../../plan/layers.ts";
-import { type Plan, type PlanOp } from "../../plan/plan.ts";
+import { type Plan, type PlanOp, withKvType } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
 import { countDispatches } from "./dispatch_count.ts";
+import { GpuError } from "./errors.ts";
 import { lower } from "./lowering.ts";
 import type { AttentionOp } from "./ops/attention/attention.ts";
 import type { DeltaRuleOp } from "./ops/delta_rule.ts";
@@ -56,6 +57,13 @@ Deno.test("program: numbers the caches and states of a hybrid separately", () =>
 Deno.test("program: refuses gated convolutions, and the message names the op", () => {
   const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
   assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use backend: "cpu"');
+});
+
+Deno.test("program: refuses a KV cache in q4_0, and the message names the allowed types", () => {
+  const plan = buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true }));
+  const message =
+    'Cannot store keys and values in q4_0 on the GPU; use kvType: "f16", kvType: "q8_0", or backend: "cpu"';
+  assertThrows(() => lower(withKvType(plan, "q4_0")), GpuError, message);
 });
 
 /** Returns the plan with changed operands of its ops of one kind. */

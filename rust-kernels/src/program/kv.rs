@@ -59,6 +59,7 @@ impl KvShape {
         let kind = match w.u32()? {
             0 => KvType::Int16,
             1 => KvType::Q8_0,
+            2 => KvType::Q4_0,
             code => bail!("A KV cache of the unknown type {code}"),
         };
         let (blocks, groups, count) = (w.size()?, w.size()?, w.size()?);

@@ -1,8 +1,8 @@
 //! Tests attention over a paged cache: it agrees with f64, and a row's result is bit-identical whatever else is in its
 //! tile.
-use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
+use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, hadamard, on_every_isa, share};
 use compy::half::{bf16_to_f32, f16_to_f32};
-use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q8_0};
+use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q4_0, q8_0};
 use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
@@ -91,6 +91,11 @@ impl Cache {
                 let code = block[q8_0::key_index(self.lanes, self.head_dim, d, slot)];
                 (f64::from(code) - 128.0) * half(block, q8_0::scale_index(self.head_dim, d, slot))
             }
+            KvType::Q4_0 => {
+                let two = block[q4_0::key_index(self.lanes, self.head_dim, d, slot)];
+                let code = if d % 32 < 16 { two & 15 } else { two >> 4 };
+                (f64::from(code) - 8.0) * half(block, q4_0::scale_index(self.head_dim, d, slot))
+            }
         }
     }
 
@@ -105,6 +110,11 @@ impl Cache {
                 let code = block[q8_0::value_index(self.lanes, d, slot)].cast_signed();
                 f64::from(code) * half(block, q8_0::scale_index(self.head_dim, d, slot))
             }
+            KvType::Q4_0 => {
+                let two = block[q4_0::value_index(self.lanes, d, slot)];
+                let code = if d / self.lanes % 2 == 0 { two & 15 } else { two >> 4 };
+                (f64::from(code) - 8.0) * half(block, q4_0::scale_index(self.head_dim, d, slot))
+            }
         }
     }
 
@@ -113,7 +123,7 @@ impl Cache {
         f64::from(bf16_to_f32(word(block, int16::scale_index(self.head_dim, slot))))
     }
 
-    /// Returns a query as the kernels round it.
+    /// Returns a query as the kernels round it, rotated if the cache's heads are.
     fn query(&self, q: &[f32]) -> Vec<f64> {
         let rounded = |q: &[f32]| -> Vec<f64> {
             let top = q.iter().fold(0f32, |top, x| top.max(x.abs()));
@@ -123,6 +133,12 @@ impl Cache {
         match self.kind {
             KvType::Int16 => q.iter().map(|x| f64::from(*x)).collect(),
             KvType::Q8_0 => q.chunks(q8_0::SCALED).flat_map(rounded).collect(),
+            KvType::Q4_0 => {
+                let mut q = q.to_vec();
+                q.resize(q4_0::padded(q.len()), 0.0);
+                hadamard(&mut q);
+                q.chunks(q4_0::SCALED).flat_map(rounded).collect()
+            }
         }
     }
 
@@ -165,13 +181,24 @@ impl Cache {
         let total: f64 = weights.iter().sum::<f64>() + (sink - top).exp();
         // A weight's error is its score's error plus two units of e^x. Each position adds one rounding to the sums.
         let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
-        (0..q.len())
+        let found = (0..q.len())
             .map(|d| {
                 let terms = weights.iter().enumerate().map(|(p, w)| w / total * self.value(p, d));
                 let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 (sum, relative * size + self.rounded_weights(&weights, d) / total)
             })
-            .collect()
+            .collect();
+        if self.kind == KvType::Q4_0 { self.rotated_back(found) } else { found }
+    }
+
+    /// Rotates a result back, and its error's bound: the bounds of a piece add up, and each stage rounds once.
+    fn rotated_back(&self, found: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+        let (mut sums, limits): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+        let size: f64 = sums.iter().map(|x| x.abs()).sum();
+        let limit = limits.iter().sum::<f64>() + 12.0 * ROUNDING * size;
+        hadamard(&mut sums);
+        // A piece has at least 32 dimensions.
+        sums.into_iter().take(self.head_dim).map(|sum| (sum, limit / 32f64.sqrt())).collect()
     }
 
     /// Returns the step between a query's codes, or 0 if `query` already rounds it.
@@ -189,7 +216,7 @@ impl Cache {
     fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
         match self.kind {
             KvType::Int16 => self.rounded_to_16_bits(weights, d),
-            KvType::Q8_0 => self.rounded_to_two_planes(weights, d),
+            KvType::Q8_0 | KvType::Q4_0 => self.rounded_to_two_planes(weights, d),
         }
     }
 
@@ -212,10 +239,12 @@ impl Cache {
     fn rounded_to_two_planes(&self, weights: &[f64], d: usize) -> f64 {
         let block = |(b, weights): (usize, &[f64])| {
             let first = b * KV_BLOCK;
-            let scale = |i: usize| half(&self.values[self.block(first)..], q8_0::scale_index(self.head_dim, d, i));
-            let top = weights.iter().enumerate().fold(0.0, |top: f64, (i, w)| top.max(w * scale(i)));
+            let (at, steps): (fn(usize, usize, usize) -> usize, f64) =
+                if self.kind == KvType::Q8_0 { (q8_0::scale_index, 127.0) } else { (q4_0::scale_index, 254.0) };
+            let scale = |i: usize| half(&self.values[self.block(first)..], at(self.head_dim, d, i));
+            let top = weights.iter().enumerate().fold(0.0, |top: f64, (i, w)| top.max(w * scale(i).abs()));
             let codes: f64 = (0..weights.len()).map(|i| (self.value(first + i, d) / scale(i)).abs()).sum();
-            0.51 * top / (127.0 * 127.0) * codes
+            0.51 * top / (127.0 * steps) * codes
         };
         weights.chunks(KV_BLOCK).enumerate().map(block).sum()
     }
@@ -393,7 +422,7 @@ fn attention_matches_f64_and_is_independent_of_the_tile() {
         for head_dim in HEAD_DIMS {
             for group in 1..=8 {
                 for i in 0..share(32) {
-                    cases += tile(k, KvType::ALL[i % 2], head_dim, group, &mut random, &mut buffers);
+                    cases += tile(k, KvType::ALL[i % 3], head_dim, group, &mut random, &mut buffers);
                 }
             }
         }

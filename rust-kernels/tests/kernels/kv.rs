@@ -1,8 +1,8 @@
 //! Tests appending to the KV cache, for each type: every value is in its place with the right rounding, and no other
 //! byte changes.
-use super::support::{Guarded, Random, on_every_isa, share};
-use compy::half::{bf16_to_f32, f32_to_f16};
-use compy::kernels::kv::{KV_BLOCK, KvType, int16, q8_0};
+use super::support::{Guarded, Random, hadamard, on_every_isa, share};
+use compy::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
+use compy::kernels::kv::{KV_BLOCK, KvType, int16, q4_0, q8_0};
 use compy::simd::Isa;
 
 /// Returns a key or a value of small numbers. Sometimes one is NaN or at the limits of half floats.
@@ -122,6 +122,60 @@ fn codes_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let found = append(k, KvType::Q8_0, &x, slot, buffers);
     assert_block(found[0], keys.into_iter(), || what("key"));
     assert_block(found[1], values.into_iter(), || what("value"));
+}
+
+/// Returns the sum of squared errors of codes under a scale. Codes are clamped to 4 bits.
+fn errors(x: &[f32], scale: f32) -> f64 {
+    let code = |x: f32| if scale == 0.0 { 0.0 } else { (x / scale).round_ties_even().clamp(-8.0, 7.0) };
+    x.iter().map(|x| f64::from(x - code(*x) * scale).powi(2)).sum()
+}
+
+/// Checks the codes of both blocks against those of the rotated head under the stored scales. The errors are at most
+/// those of GGUF's Q4_0, whose number furthest from zero has the code 0.
+fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
+    let (head_dim, slot) = (16 * random.between(1, 40), random.below(KV_BLOCK));
+    let x = draw(head_dim, random);
+    let found = append(k, KvType::Q4_0, &x, slot, buffers);
+    let mut head: Vec<f32> = x.iter().map(|x| finite(*x)).collect();
+    head.resize(q4_0::padded(head_dim), 0.0);
+    hadamard(&mut head);
+    let mut wanted = [vec![], vec![]];
+    for (b, part) in head.chunks(q4_0::SCALED).enumerate() {
+        let place = q4_0::scale_index(head_dim, b * q4_0::SCALED, slot);
+        let bytes = [found[0][place], found[0][place + 1]];
+        let scale = f16_to_f32(u16::from_ne_bytes(bytes));
+        let furthest = part.iter().copied().fold(0.0, |top: f32, x| if x.abs() > top.abs() { x } else { top });
+        let plain = f16_to_f32(f32_to_f16((furthest / -8.0).clamp(-65504.0, 65504.0)));
+        let (ours, theirs) = (errors(part, scale), errors(part, plain));
+        // Below 1e-6 half floats are too coarse for both scales.
+        assert!(ours <= 1.01 * theirs + 32e-12, "{}: {ours:e} and not {theirs:e} of {part:?}", k.name());
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let code = |d: usize| ((part[d] * inverse).round_ties_even().clamp(-8.0, 7.0) + 8.0) as u8;
+        for of in &mut wanted {
+            of.extend([(place, bytes[0]), (place + 1, bytes[1])]);
+        }
+        for i in 0..16 {
+            let at = q4_0::key_index(k.lanes(), head_dim, b * q4_0::SCALED + i, slot);
+            wanted[0].push((at, code(i) | code(i + 16) << 4));
+        }
+        for i in (0..q4_0::SCALED).filter(|i| i / k.lanes() % 2 == 0) {
+            let at = q4_0::value_index(k.lanes(), b * q4_0::SCALED + i, slot);
+            wanted[1].push((at, code(i) | code(i + k.lanes()) << 4));
+        }
+    }
+    for ((found, wanted), of) in found.into_iter().zip(wanted).zip(["key", "value"]) {
+        assert_block(found, wanted.into_iter(), || format!("{} {of} of {head_dim} in slot {slot}, {x:?}", k.name()));
+    }
+}
+
+#[test]
+fn append_writes_one_slot_of_rotated_4_bit_codes_and_finite_scales() {
+    on_every_isa("append to Q4_0", |k| {
+        let (mut random, mut buffers) = (Random::new(15), [(); 3].map(|()| Guarded::new(1 << 15)));
+        let cases = share(4_000);
+        (0..cases).for_each(|_| rotated_case(k, &mut random, &mut buffers));
+        2 * cases
+    });
 }
 
 #[test]

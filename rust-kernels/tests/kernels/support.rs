@@ -1,5 +1,6 @@
 //! Helpers of all kernel tests: random numbers, buffers that end at a guard page, case counts.
 use compy::simd::Isa;
+use std::ops::{Add, Mul, Sub};
 
 /// Random numbers by SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 pub struct Random(u64);
@@ -137,5 +138,22 @@ pub fn assert_same_bits(got: &[f32], want: &[f32], what: impl Fn() -> String) {
     assert_eq!(got.len(), want.len());
     for (i, (a, b)) in got.iter().zip(want).enumerate() {
         assert_eq!(a.to_bits(), b.to_bits(), "{} at {i}: got {a:e}, want {b:e}", what());
+    }
+}
+
+/// Rotates the pieces of a head as the 4-bit KV cache does, with the same roundings: the largest powers of two, at most
+/// 512.
+pub fn hadamard<T: Copy + From<f32> + Add<Output = T> + Sub<Output = T> + Mul<Output = T>>(mut x: &mut [T]) {
+    while !x.is_empty() {
+        let (piece, rest) = x.split_at_mut((1 << x.len().ilog2()).min(512));
+        for stride in (0..piece.len().ilog2()).map(|stage| 1 << stage) {
+            for i in (0..piece.len()).filter(|i| i & stride == 0) {
+                let (a, b) = (piece[i], piece[i + stride]);
+                (piece[i], piece[i + stride]) = (a + b, a - b);
+            }
+        }
+        let length = T::from(1.0 / (piece.len() as f32).sqrt());
+        piece.iter_mut().for_each(|x| *x = *x * length);
+        x = rest;
     }
 }

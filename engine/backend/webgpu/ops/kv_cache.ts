@@ -7,6 +7,9 @@
 
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 
+/** The types of the KV cache that the GPU supports. */
+export const GPU_KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
+
 /** The figures of a layer's KV cache that kernels depend on. */
 export interface KvShape {
   readonly kv: KvType;

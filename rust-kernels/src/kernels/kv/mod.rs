@@ -1,9 +1,12 @@
 //! The blocks of the KV cache. A block holds the keys or the values of KV_BLOCK tokens of one head in one layer. The
 //! cache's type defines its bytes and how attention reads them.
 pub mod int16;
+pub mod q4_0;
 pub mod q8_0;
+mod weights;
 
 use self::int16::Int16;
+use self::q4_0::Q4_0;
 use self::q8_0::Q8_0;
 use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
@@ -15,6 +18,8 @@ pub const KV_BLOCK: usize = 32;
 pub const MAX_BLOCKS: usize = 4;
 /// Maximum number of query rows that attend together.
 pub const MAX_ROWS: usize = 64;
+/// Rows of sums that `mix` adds to hold a multiple of this number of floats.
+pub const PADDED: usize = 32;
 /// The largest finite half float. Keys and values are clamped to it, so that a masked position never multiplies 0 by
 /// infinity.
 const HALF_MAX: f32 = 65504.0;
@@ -24,10 +29,11 @@ const HALF_MAX: f32 = 65504.0;
 pub enum KvType {
     Int16,
     Q8_0,
+    Q4_0,
 }
 
 impl KvType {
-    pub const ALL: [Self; 2] = [Self::Int16, Self::Q8_0];
+    pub const ALL: [Self; 3] = [Self::Int16, Self::Q8_0, Self::Q4_0];
 
     /// Returns the size of a block in bytes: a multiple of 64 if `head_dim` is a multiple of 16. `head_dim` is below
     /// 2^32, so this does not overflow.
@@ -35,6 +41,7 @@ impl KvType {
         match self {
             Self::Int16 => 2 * (head_dim + 1) * KV_BLOCK,
             Self::Q8_0 => (head_dim + 2 * head_dim.div_ceil(q8_0::SCALED)) * KV_BLOCK,
+            Self::Q4_0 => head_dim.div_ceil(q4_0::SCALED) * (q4_0::SCALED / 2 + 2) * KV_BLOCK,
         }
     }
 
@@ -42,6 +49,7 @@ impl KvType {
         match self {
             Self::Int16 => Appenders::of::<Int16>(),
             Self::Q8_0 => Appenders::of::<Q8_0>(),
+            Self::Q4_0 => Appenders::of::<Q4_0>(),
         }
     }
 
@@ -50,6 +58,7 @@ impl KvType {
         match self {
             Self::Int16 => Int16::scratch_len(head_dim),
             Self::Q8_0 => Q8_0::scratch_len(head_dim),
+            Self::Q4_0 => Q4_0::scratch_len(head_dim),
         }
     }
 }
@@ -180,4 +189,7 @@ pub trait KvFormat {
         values: &[Block],
         out: FloatMatrix,
     );
+    /// Converts a row of sums to the dimensions of the head, in place. Rows hold a multiple of PADDED floats.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(_s: S, _row: *mut f32, _head_dim: usize) {}
 }

@@ -10,10 +10,7 @@
 //! - Value codes are signed, with dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions].
 //! - Scales are half floats: [head_dim / SCALED, rounded up][KV_BLOCK]. The last scale covers 16 values if head_dim is
 //!   not a multiple of SCALED.
-mod weights;
-
-use self::weights::Weights;
-use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries};
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries, weights};
 use crate::formats::BLOCK;
 use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
 use crate::simd::Simd;
@@ -21,10 +18,8 @@ use std::ops::Range;
 
 /// Number of values of a head that share a scale.
 pub const SCALED: usize = BLOCK;
-/// The largest code in each of the two planes of attention weights.
-const MOST: f32 = 127.0;
-/// Scratch floats for a tile's attention weights: two planes of codes, and a scale per row.
-const WEIGHTS: usize = MAX_ROWS * (2 * KV_BLOCK / 4 + 1);
+
+type Weights = weights::Weights<false>;
 
 /// Returns the byte index of code d of the key in `slot` of its block.
 #[inline(always)]
@@ -48,7 +43,7 @@ pub struct Q8_0;
 
 impl KvFormat for Q8_0 {
     fn scratch_len(head_dim: usize) -> usize {
-        WEIGHTS + MAX_ROWS * row_bytes(padded(head_dim)) / 4
+        Weights::LEN + MAX_ROWS * row_bytes(padded(head_dim)) / 4
     }
 
     #[inline(always)]
@@ -208,7 +203,7 @@ const fn padded(head_dim: usize) -> usize {
 
 /// Returns the quantized queries. All rows are in one tile, so the rows of any range are adjacent.
 fn quantised(queries: &Queries) -> QuantRows {
-    let base = queries.scratch.wrapping_add(WEIGHTS).cast();
+    let base = queries.scratch.wrapping_add(Weights::LEN).cast();
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
 }
 
@@ -348,7 +343,7 @@ impl ValueTile {
     ) -> usize {
         unsafe {
             let mut acc = [[s.i_splat(0); XS]; P];
-            let x = self.x.codes.add(row * 2 * KV_BLOCK);
+            let x = self.x.row(row);
             for slot in (0..self.depth).step_by(16) {
                 for (j, acc) in acc.iter_mut().enumerate() {
                     let codes = self.codes.add((j * KV_BLOCK + slot) * S::LANES);
@@ -367,7 +362,7 @@ impl ValueTile {
             for (j, acc) in acc.iter().enumerate() {
                 for i in 0..N {
                     let at = out.row(row + i).add(j * S::LANES);
-                    let sum = s.fma(s.i_to_f(acc[2 * i]), s.splat(MOST), s.i_to_f(acc[2 * i + 1]));
+                    let sum = s.fma(s.i_to_f(acc[2 * i]), s.splat(Weights::STEPS), s.i_to_f(acc[2 * i + 1]));
                     s.store(at, s.fma(sum, s.splat(*self.x.scales.add(row + i)), s.load(at)));
                 }
             }

@@ -5,8 +5,8 @@
 //! cache's type (`kv`) defines the products with keys and values. The softmax is online: it rescales every CHUNK
 //! positions, at fixed positions. So a row's result does not depend on its tile or on how its prompt was split.
 use crate::kernels::activations::{Function, Tanh};
-use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
-use crate::kernels::kv::{int16::Int16, q8_0::Q8_0};
+use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, PADDED, Queries};
+use crate::kernels::kv::{int16::Int16, q4_0::Q4_0, q8_0::Q8_0};
 use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -76,6 +76,7 @@ pub unsafe fn attend(isa: Isa, kind: KvType, tile: &AttentionTile) {
         match kind {
             KvType::Int16 => isa.run(Attend(tile, PhantomData::<Int16>)),
             KvType::Q8_0 => isa.run(Attend(tile, PhantomData::<Q8_0>)),
+            KvType::Q4_0 => isa.run(Attend(tile, PhantomData::<Q4_0>)),
         }
     }
 }
@@ -94,7 +95,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
         let a = self.0;
         unsafe {
             let rows = a.q.len();
-            let stride = a.head_dim.next_multiple_of(S::LANES);
+            let stride = a.head_dim.next_multiple_of(PADDED);
             let scores = FloatMatrix { at: a.scratch, stride: CHUNK };
             let acc = FloatMatrix { at: scores.row(MAX_ROWS), stride };
             let top = acc.at.add(MAX_ROWS * (a.head_dim + 16));
@@ -134,6 +135,7 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 first = if i == 0 { 0 } else { end };
             }
             for r in 0..rows {
+                K::finish(s, acc.row(r), a.head_dim);
                 let inverse = 1.0 / *total.add(r);
                 for d in 0..a.head_dim {
                     *a.out[r].add(d) = *acc.row(r).add(d) * inverse;

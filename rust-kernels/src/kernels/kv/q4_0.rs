@@ -1,0 +1,394 @@
+//! Keys and values in 4 bits: every SCALED values of a head share a scale, as in GGUF's Q4_0. Heads are rotated before
+//! they are quantized (rotation.rs), so that no outlier takes the precision of its neighbours. Queries are rotated
+//! likewise, and the result of attention is rotated back. Heads are padded with zeros to a multiple of SCALED.
+//!
+//! Both products of attention are integer dot products, as in q8_0.rs. Scales may be negative, so the planes of
+//! attention weights are signed.
+//!
+//! # Layout
+//! A block has codes, then scales. Two codes share a byte, and both belong to the same position, so threads that append
+//! different positions write different bytes. Unpacked codes have the layout of `dot32_rows`.
+//! - Keys have positions in the lanes: [KV_BLOCK / LANES][head_dim / SCALED][4][LANES][4 dimensions]. A byte's upper
+//!   half has the dimension 16 further on.
+//! - Values have dimensions in the lanes: [head_dim / 2 / LANES][KV_BLOCK / 4][LANES][4 positions]. A byte's upper half
+//!   has the dimension LANES further on.
+//! - Scales are half floats: [head_dim / SCALED][KV_BLOCK].
+mod quantize;
+mod rotation;
+
+use self::quantize::quantize;
+use self::rotation::{MOST, piece, rotate, rotate_piece};
+use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, PADDED, Queries, weights};
+use crate::formats::BLOCK;
+use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
+use crate::simd::{Ahead, Simd};
+use std::ops::Range;
+
+/// Number of values of a head that share a scale.
+pub const SCALED: usize = BLOCK;
+const _: () = assert!(PADDED.is_multiple_of(SCALED) && KV_BLOCK == BLOCK);
+/// A code stands for the number code - OFFSET.
+const OFFSET: i32 = 8;
+/// Scratch floats for the sums of the attention weights' codes, which correct for OFFSET: two planes per row.
+const SUMS: usize = 2 * MAX_ROWS;
+
+type Weights = weights::Weights<true>;
+
+/// Returns the byte index of code d of the key in `slot` of its block. The upper half of the byte has code d if `d`
+/// modulo 32 is at least 16.
+#[inline(always)]
+pub const fn key_index(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
+    (slot / lanes * padded(head_dim) / 2 + d / SCALED * SCALED / 2 + d % 16 / 4 * 4) * lanes + slot % lanes * 4 + d % 4
+}
+
+/// Returns the byte index of code d of the value in `slot` of its block. The upper half of the byte has code d if `d`
+/// modulo 2 * lanes is at least `lanes`.
+#[inline(always)]
+pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
+    (d / (2 * lanes) * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
+}
+
+/// Returns the byte index of the scale of code d of the key or value in `slot`.
+#[inline(always)]
+pub const fn scale_index(head_dim: usize, d: usize, slot: usize) -> usize {
+    KV_BLOCK * padded(head_dim) / 2 + 2 * (d / SCALED * KV_BLOCK + slot)
+}
+
+/// Returns the number of dimensions of a stored head.
+pub const fn padded(head_dim: usize) -> usize {
+    head_dim.next_multiple_of(SCALED)
+}
+
+pub struct Q4_0;
+
+impl KvFormat for Q4_0 {
+    fn scratch_len(head_dim: usize) -> usize {
+        Weights::LEN + SUMS + MAX_ROWS * row_bytes(padded(head_dim)) / 4
+    }
+
+    #[inline(always)]
+    unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        unsafe {
+            append(s, x, head_dim, block, slot, |d, codes| {
+                for i in (0..16).step_by(4) {
+                    let four: [u8; 4] = std::array::from_fn(|c| codes[i + c] | codes[16 + i + c] << 4);
+                    block.add(key_index(S::LANES, head_dim, d + i, slot)).cast::<[u8; 4]>().write_unaligned(four);
+                }
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
+        unsafe {
+            append(s, x, head_dim, block, slot, |d, codes| {
+                for i in (0..SCALED).step_by(2 * S::LANES) {
+                    for lane in i..i + S::LANES {
+                        let two = codes[lane] | codes[lane + S::LANES] << 4;
+                        *block.add(value_index(S::LANES, d + lane, slot)) = two;
+                    }
+                }
+            });
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare<S: Simd>(s: S, queries: &Queries) {
+        unsafe {
+            let rows = quantised(queries);
+            for (r, q) in queries.q.iter().enumerate() {
+                each_block(
+                    s,
+                    queries.head_dim,
+                    |d| s.load(q.add(d)),
+                    |d, x| {
+                        let b = d / SCALED;
+                        quantize_block(s, x, &rows, r, b);
+                        // The correction for OFFSET replaces the sums of the query's codes.
+                        let sums = rows.meta(0, b, r).cast::<i32>();
+                        let sum = *sums.add(rows.tile) + *sums.add(2 * rows.tile);
+                        *sums.add(rows.tile) = -OFFSET * sum;
+                    },
+                );
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+        let x = quantised(queries);
+        for slot in (0..KV_BLOCK).step_by(S::LANES) {
+            let mut row = rows.start;
+            while row < rows.end {
+                let ahead = (row == rows.start).then(|| keys.ahead());
+                let tile = KeyTile { x, row, keys: keys.at, slot, head_dim: queries.head_dim, ahead };
+                // SAFETY: guaranteed by the caller.
+                row += unsafe {
+                    let at = FloatMatrix { at: out.row(row).add(slot), ..out };
+                    match rows.end - row {
+                        8.. if const { S::PAIR_ROWS >= 8 } => tile.products::<S, 8>(s, at),
+                        4.. => tile.products::<S, 4>(s, at),
+                        2.. => tile.products::<S, 2>(s, at),
+                        _ => tile.products::<S, 1>(s, at),
+                    }
+                };
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn mix<S: Simd>(
+        s: S,
+        queries: &Queries,
+        rows: Range<usize>,
+        weights: FloatMatrix,
+        depth: usize,
+        values: &[Block],
+        out: FloatMatrix,
+    ) {
+        for (i, block) in values.iter().enumerate() {
+            let depth = (depth - i * KV_BLOCK).min(KV_BLOCK);
+            let weights = FloatMatrix { at: weights.at.wrapping_add(i * KV_BLOCK), ..weights };
+            unsafe { mix_block(s, queries, rows.clone(), weights, depth, *block, out) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(s: S, row: *mut f32, head_dim: usize) {
+        unsafe { rotate(s, row, padded(head_dim)) }
+    }
+}
+
+/// Rotates a head whose dimensions `load` loads, LANES at a time. Passes the first dimension and the address of each
+/// SCALED rotated floats to `put`.
+///
+/// # Safety
+/// `head_dim` is a multiple of 16.
+#[inline(always)]
+unsafe fn each_block<S: Simd>(
+    s: S,
+    head_dim: usize,
+    load: impl Fn(usize) -> S::F,
+    mut put: impl FnMut(usize, *const f32),
+) {
+    let mut rotated = [0f32; MOST];
+    let mut start = 0;
+    while start < padded(head_dim) {
+        let n = piece(padded(head_dim) - start);
+        for d in (0..n).step_by(S::LANES) {
+            let x = if start + d < head_dim { load(start + d) } else { s.splat(0.0) };
+            // SAFETY: n is at most MOST.
+            unsafe { s.store(rotated.as_mut_ptr().add(d), x) }
+        }
+        // SAFETY: n is a power of two, at least SCALED and at most MOST.
+        unsafe { rotate_piece(s, rotated.as_mut_ptr(), n) }
+        for d in (0..n).step_by(SCALED) {
+            put(start + d, rotated[d..].as_ptr());
+        }
+        start += n;
+    }
+}
+
+/// Rotates and quantizes a key or a value, clamped to the range of half floats. Writes the scales to the block and
+/// passes each scale's first dimension and codes to `put`.
+///
+/// # Safety
+/// As `KvFormat`.
+#[inline(always)]
+unsafe fn append<S: Simd>(
+    s: S,
+    x: *const f32,
+    head_dim: usize,
+    block: *mut u8,
+    slot: usize,
+    put: impl Fn(usize, [u8; SCALED]),
+) {
+    let finite = |x: S::F| s.max(s.min(x, s.splat(HALF_MAX)), s.splat(-HALF_MAX));
+    unsafe {
+        each_block(
+            s,
+            head_dim,
+            |d| finite(s.load(x.add(d))),
+            |d, x| {
+                let (codes, scale) = quantize(s, x);
+                block.add(scale_index(head_dim, d, slot)).cast::<u16>().write_unaligned(scale);
+                put(d, codes);
+            },
+        );
+    }
+}
+
+/// Returns the quantized queries. All rows are in one tile, so the rows of any range are adjacent.
+fn quantised(queries: &Queries) -> QuantRows {
+    let base = queries.scratch.wrapping_add(Weights::LEN + SUMS).cast();
+    QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
+}
+
+/// Loads the codes of LANES lanes and 32 columns: the lower halves of eight vectors' bytes, or with HIGH the upper
+/// halves.
+///
+/// # Safety
+/// `codes` holds eight vectors.
+#[inline(always)]
+unsafe fn halves<S: Simd, const N: usize, const HIGH: bool>(s: S, codes: *const u8) -> [S::B; N] {
+    std::array::from_fn(|i| {
+        let two = unsafe { s.b_load(codes.add(4 * S::LANES * i)) };
+        s.b_and(if HIGH { s.b_shr(two, 4) } else { two }, 15)
+    })
+}
+
+/// The operands of the products of some query rows with a block's keys, from position `slot` on.
+struct KeyTile {
+    x: QuantRows,
+    row: usize,
+    keys: *const u8,
+    slot: usize,
+    head_dim: usize,
+    /// Distance in bytes to the data that is read next; None if another tile prefetches that data.
+    ahead: Option<isize>,
+}
+
+impl KeyTile {
+    /// Computes the products of N queries with LANES keys; returns N.
+    ///
+    /// # Safety
+    /// The rows and positions exist.
+    #[inline(always)]
+    unsafe fn products<S: Simd, const N: usize>(&self, s: S, out: FloatMatrix) -> usize {
+        unsafe {
+            let mut sums = [s.splat(0.0); N];
+            for b in 0..padded(self.head_dim) / SCALED {
+                let meta = self.x.meta(0, b, self.row);
+                let codes = self.keys.add(key_index(S::LANES, self.head_dim, b * SCALED, self.slot));
+                self.prefetch_next(s, codes, b);
+                let ([a, b0, c, d], [e, f, g, h]) = (halves::<S, 4, false>(s, codes), halves::<S, 4, true>(s, codes));
+                let mut acc = std::array::from_fn(|i| s.i_splat(*meta.add(self.x.tile + i).cast::<i32>()));
+                let x = self.x.codes(0, b, self.row);
+                s.dot32_rows::<4, N>(&mut acc, [a, b0, c, d, e, f, g, h], x, Ahead::NOTHING);
+                let scale = s.load_f16(self.keys.add(scale_index(self.head_dim, b * SCALED, self.slot)).cast());
+                for i in 0..N {
+                    let product = s.mul(s.i_to_f(acc[i]), scale);
+                    sums[i] = s.fma(product, s.splat(*meta.add(i)), sums[i]);
+                }
+            }
+            for (i, sum) in sums.iter().enumerate() {
+                s.store(out.row(i), *sum);
+            }
+            N
+        }
+    }
+
+    /// Prefetches the lines that are `ahead` bytes behind the codes of SCALED columns, and behind their scales.
+    #[inline(always)]
+    fn prefetch_next<S: Simd>(&self, s: S, codes: *const u8, b: usize) {
+        let Some(ahead) = self.ahead else { return };
+        for line in (0..16 * S::LANES).step_by(64) {
+            s.prefetch_l2(codes.wrapping_add(line).wrapping_offset(ahead));
+        }
+        if self.slot == 0 {
+            let scales = scale_index(self.head_dim, b * SCALED, 0);
+            s.prefetch_l2(self.keys.wrapping_add(scales).wrapping_offset(ahead));
+        }
+    }
+}
+
+/// Adds the weighted values of one block, as `mix` does.
+///
+/// # Safety
+/// As `KvFormat::mix`.
+#[inline(always)]
+unsafe fn mix_block<S: Simd>(
+    s: S,
+    queries: &Queries,
+    rows: Range<usize>,
+    weights: FloatMatrix,
+    depth: usize,
+    values: Block,
+    out: FloatMatrix,
+) {
+    unsafe {
+        let x = Weights::new(queries.scratch);
+        let sums = queries.scratch.add(Weights::LEN).cast::<[i32; 2]>();
+        // The scratch memory may hold old weights beyond `depth`.
+        for r in rows.clone() {
+            std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
+        }
+        for d in (0..padded(queries.head_dim)).step_by(SCALED) {
+            let scales = values.at.add(scale_index(queries.head_dim, d, 0));
+            s.prefetch_l2(scales.wrapping_offset(values.ahead()));
+            let mut wide = [0f32; KV_BLOCK];
+            for i in (0..KV_BLOCK).step_by(S::LANES) {
+                s.store(wide.as_mut_ptr().add(i), s.load_f16(scales.cast::<u16>().add(i)));
+            }
+            wide[depth..].fill(0.0);
+            for (i, r) in rows.clone().enumerate() {
+                let planes = x.quantize(s, i, weights.row(r), &wide);
+                *sums.add(i) = planes.map(|plane| -OFFSET * s.i_sum(plane));
+            }
+            for from in (d..d + SCALED).step_by(2 * S::LANES) {
+                let tile = ValueTile { x, sums, codes: values.at.add(value_index(S::LANES, from, 0)) };
+                tile.prefetch_next(s, values.ahead());
+                let out = FloatMatrix { at: out.row(rows.start).add(from), ..out };
+                tile.rows::<S, false>(s, rows.len(), out);
+                tile.rows::<S, true>(s, rows.len(), FloatMatrix { at: out.at.add(S::LANES), ..out });
+            }
+        }
+    }
+}
+
+/// The operands of the products of attention weights with two vectors of dimensions of a block's values.
+struct ValueTile {
+    x: Weights,
+    /// For each row and plane: -OFFSET times the sum of the weights' codes.
+    sums: *const [i32; 2],
+    /// The values' codes, from the first of these dimensions on.
+    codes: *const u8,
+}
+
+impl ValueTile {
+    /// Adds the weighted values of LANES dimensions to each row; those of the upper halves with HIGH.
+    ///
+    /// # Safety
+    /// As `KvFormat::mix`; `out` is the first row's first dimension.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const HIGH: bool>(&self, s: S, rows: usize, out: FloatMatrix) {
+        let mut r = 0;
+        while r < rows {
+            r += unsafe {
+                match rows - r {
+                    4.. if const { S::PAIR_ROWS >= 8 } => self.products::<S, HIGH, 4, 8>(s, r, out),
+                    2.. => self.products::<S, HIGH, 2, 4>(s, r, out),
+                    _ => self.products::<S, HIGH, 1, 2>(s, r, out),
+                }
+            };
+        }
+    }
+
+    /// Adds the weighted values to N rows, which have XS = 2 * N planes of weights; returns N.
+    #[inline(always)]
+    unsafe fn products<S: Simd, const HIGH: bool, const N: usize, const XS: usize>(
+        &self,
+        s: S,
+        row: usize,
+        out: FloatMatrix,
+    ) -> usize {
+        unsafe {
+            let mut acc = std::array::from_fn(|i| s.i_splat((*self.sums.add(row + i / 2))[i % 2]));
+            s.dot32_rows::<4, XS>(&mut acc, halves::<S, 8, HIGH>(s, self.codes), self.x.row(row), Ahead::NOTHING);
+            for i in 0..N {
+                let at = out.row(row + i);
+                let sum = s.fma(s.i_to_f(acc[2 * i]), s.splat(Weights::STEPS), s.i_to_f(acc[2 * i + 1]));
+                s.store(at, s.fma(sum, s.splat(*self.x.scales.add(row + i)), s.load(at)));
+            }
+            N
+        }
+    }
+
+    /// Prefetches the codes that are `ahead` bytes behind these.
+    #[inline(always)]
+    fn prefetch_next<S: Simd>(&self, s: S, ahead: isize) {
+        for line in (0..KV_BLOCK * S::LANES).step_by(64) {
+            s.prefetch_l2(self.codes.wrapping_add(line).wrapping_offset(ahead));
+        }
+    }
+}
