@@ -73,7 +73,7 @@ for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
 for (const [i, isa] of instructionSets().entries()) {
   for (const architecture of ["qwen3", "qwen3moe", "qwen35", "lfm2"] as const) {
     // The tests above cover the best set's parts.
-    for (const kvType of i === 0 ? ["q8_0"] as const : KV_TYPES) {
+    for (const kvType of i === 0 ? ["q8_0", "q4_0"] as const : KV_TYPES) {
       const name = `${architecture} on ${isa}, cache in ${kvType}`;
       const tier = i === 0 && architecture === "qwen3" ? firstTier : fullTier;
       tier.test(`${name}: chunks and neighbours change no bit of the logits`, async () => {

@@ -19,12 +19,14 @@ for (const [i, isa] of instructionSets().entries()) {
 }
 
 // The common beginning is long enough for shared attention during decode.
-fullTier.test("8-bit KV cache: answers are bit-identical alone, concurrent, cached, and on 1 or 2 threads", async () => {
-  for (const isa of instructionSets()) {
-    const one = await answersOf(DEMO_MODEL, { isa, threads: 1, kvType: "q8_0", common: 140 });
-    assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, kvType: "q8_0", common: 140 }), one);
-  }
-});
+for (const kvType of KV_TYPES.slice(1)) {
+  fullTier.test(`KV cache in ${kvType}: answers are bit-identical alone, concurrent, cached, and on 1 or 2 threads`, async () => {
+    for (const isa of instructionSets()) {
+      const one = await answersOf(DEMO_MODEL, { isa, threads: 1, kvType, common: 140 });
+      assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, kvType, common: 140 }), one);
+    }
+  });
+}
 
 for (const architecture of ["qwen35", "lfm2", "lfm2moe"] as const) {
   Deno.test(`${architecture}: answers are bit-identical with prefixes from snapshots`, async () => {

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import type { ActivationPrecision } from "../../engine/backend/backend.ts";
+import type { ActivationPrecision, KvType } from "../../engine/backend/backend.ts";
 import { type CpuModelOptions, instructionSets } from "../../testing/kernel_model.ts";
 import {
   CPU_FORMATS,
@@ -133,28 +133,51 @@ fullTier.test("parity: mixtures in every format are at least as near to the exac
   assertEquals(wrongChoices(all, () => 2 * llamaCpp.max), []);
 });
 
+type Distances = Readonly<Record<string, readonly [dense: Distance, hybrid: Distance]>>;
+
 /**
  * llama.cpp's distances from the exact answers with its own KV cache in Q8_0, for dense models and hybrids.
  * tools/parity/README.md describes the measurement.
  */
-const LLAMA_CPP_8_BITS: Readonly<Record<string, readonly [dense: Distance, hybrid: Distance]>> = {
+const LLAMA_CPP_8_BITS: Distances = {
   F32: [{ mean: 0.0105, max: 0.0846 }, { mean: 0.0058, max: 0.05 }],
   F16: [{ mean: 0.0103, max: 0.0649 }, { mean: 0.0083, max: 0.0498 }],
   Q8_0: [{ mean: 0.0202, max: 0.1231 }, { mean: 0.1433, max: 1.6746 }],
   Q4_K: [{ mean: 0.027, max: 0.198 }, { mean: 0.0532, max: 0.3022 }],
 };
 
-async function assertEightBitCache(format: string, kind: 0 | 1, isa?: string): Promise<void> {
+/** The same with its own KV cache in Q4_0. */
+const LLAMA_CPP_4_BITS: Distances = {
+  F32: [{ mean: 0.1494, max: 0.7991 }, { mean: 0.077, max: 0.7493 }],
+  Q8_0: [{ mean: 0.1624, max: 0.8576 }, { mean: 0.1754, max: 1.7619 }],
+};
+
+/** Returns the answers in a format with a cache of codes, and compares them with llama.cpp's. */
+async function judgeCache(kvType: KvType, format: string, kind: 0 | 1, isa?: string): Promise<Judged[]> {
   const files = [DENSE, HYBRIDS][kind].filter((file) => file.format === format);
-  const judged = await judgeAll(files, { isa, kvType: "q8_0" });
-  const llamaCpp = LLAMA_CPP_8_BITS[format][kind];
-  assertNear(`${format}, cache in Q8_0`, { ours: compare(judged).ours, llamaCpp });
+  const judged = await judgeAll(files, { isa, kvType });
+  const llamaCpp = (kvType === "q8_0" ? LLAMA_CPP_8_BITS : LLAMA_CPP_4_BITS)[format][kind];
+  assertNear(`${format}, cache in ${kvType}`, { ours: compare(judged).ours, llamaCpp });
+  return judged;
+}
+
+async function assertEightBitCache(format: string, kind: 0 | 1, isa?: string): Promise<void> {
+  const judged = await judgeCache("q8_0", format, kind, isa);
   if (kind === 0) assertEquals(wrongChoices(judged, () => CLEAR_MARGIN), []);
 }
 
 fullTier.test("parity: an 8-bit KV cache is at least as near to the exact answer as llama.cpp's", async () => {
   for (const format of Object.keys(LLAMA_CPP_8_BITS)) {
     for (const kind of [0, 1] as const) await assertEightBitCache(format, kind);
+  }
+});
+
+fullTier.test("parity: a 4-bit KV cache is at least as near to the exact answer as llama.cpp's", async () => {
+  for (const format of Object.keys(LLAMA_CPP_4_BITS)) {
+    for (const kind of [0, 1] as const) {
+      const { ours } = compare(await judgeCache("q4_0", format, kind));
+      assert(ours.mean <= LLAMA_CPP_4_BITS[format][kind].mean, `${format}: mean ${ours.mean}`);
+    }
   }
 });
 

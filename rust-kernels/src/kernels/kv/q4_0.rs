@@ -69,7 +69,7 @@ impl KvFormat for Q4_0 {
     #[inline(always)]
     unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append(s, x, head_dim, block, slot, |d, codes| {
+            append::<S, true>(s, x, head_dim, block, slot, |d, codes| {
                 for i in (0..16).step_by(4) {
                     let four: [u8; 4] = std::array::from_fn(|c| codes[i + c] | codes[16 + i + c] << 4);
                     block.add(key_index(S::LANES, head_dim, d + i, slot)).cast::<[u8; 4]>().write_unaligned(four);
@@ -81,7 +81,7 @@ impl KvFormat for Q4_0 {
     #[inline(always)]
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append(s, x, head_dim, block, slot, |d, codes| {
+            append::<S, false>(s, x, head_dim, block, slot, |d, codes| {
                 for i in (0..SCALED).step_by(2 * S::LANES) {
                     for lane in i..i + S::LANES {
                         let two = codes[lane] | codes[lane + S::LANES] << 4;
@@ -195,7 +195,7 @@ unsafe fn each_block<S: Simd>(
 /// # Safety
 /// As `KvFormat`.
 #[inline(always)]
-unsafe fn append<S: Simd>(
+unsafe fn append<S: Simd, const KEY: bool>(
     s: S,
     x: *const f32,
     head_dim: usize,
@@ -210,7 +210,7 @@ unsafe fn append<S: Simd>(
             head_dim,
             |d| finite(s.load(x.add(d))),
             |d, x| {
-                let (codes, scale) = quantize(s, x);
+                let (codes, scale) = quantize::<S, KEY>(s, x);
                 block.add(scale_index(head_dim, d, slot)).cast::<u16>().write_unaligned(scale);
                 put(d, codes);
             },
