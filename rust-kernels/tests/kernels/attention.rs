@@ -112,7 +112,7 @@ impl Cache {
             }
             KvType::Q4_0 => {
                 let two = block[q4_0::value_index(self.lanes, d, slot)];
-                let code = if d / self.lanes % 2 == 0 { two & 15 } else { two >> 4 };
+                let code = if (d / self.lanes).is_multiple_of(2) { two & 15 } else { two >> 4 };
                 (f64::from(code) - 8.0) * half(block, q4_0::scale_index(self.head_dim, d, slot))
             }
         }

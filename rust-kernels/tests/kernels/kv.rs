@@ -136,6 +136,9 @@ fn errors(x: &[f32], scale: f32, code: impl Fn(usize) -> f32) -> f64 {
     x.iter().enumerate().map(|(d, x)| f64::from(x - code(d) * scale).powi(2)).sum()
 }
 
+/// Returns a code's byte from the lanes, the head dimension, the dimension and the slot.
+type Index = fn(usize, usize, usize, usize) -> usize;
+
 /// Checks that both blocks hold the rotated head. Values have at most the errors of plain Q4_0. A key's product with the
 /// rotated head has the right size, and its errors exceed those of plain Q4_0 by little.
 fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
@@ -146,7 +149,7 @@ fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     head.resize(q4_0::padded(head_dim), 0.0);
     hadamard(&mut head);
     let found = append(k, KvType::Q4_0, &x, slot, buffers);
-    let places: [(fn(usize, usize, usize, usize) -> usize, usize); 2] =
+    let places: [(Index, usize); 2] =
         [(q4_0::key_index, 16), (|lanes, _, d, slot| q4_0::value_index(lanes, d, slot), lanes)];
     for (i, (block, (index, apart))) in found.into_iter().zip(places).enumerate() {
         let what = || what(["key", "value"][i]);
@@ -156,7 +159,10 @@ fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
             let at = |d: usize| index(lanes, head_dim, b * q4_0::SCALED + d, slot);
             written.extend([place, place + 1].into_iter().chain((0..q4_0::SCALED).map(at)));
             let scale = f16_to_f32(u16::from_ne_bytes([block[place], block[place + 1]]));
-            let code = |d: usize| f32::from(block[at(d)] >> if d / apart % 2 == 0 { 0 } else { 4 } & 15) - 8.0;
+            let code = |d: usize| {
+                let two = block[at(d)];
+                f32::from(if (d / apart).is_multiple_of(2) { two & 15 } else { two >> 4 }) - 8.0
+            };
             let plain = plain_scale(part);
             let plain_code = |d: usize| (part[d] / plain).round_ties_even().clamp(-8.0, 7.0);
             let (ours, theirs) = (errors(part, scale, code), errors(part, plain, plain_code));
