@@ -26,6 +26,14 @@ export function resize(image: Rgb, { width, height }: Size, filter: Filter): Rgb
   return across.height === height ? across : scaleColumns(across, height, filter);
 }
 
+/** The weight 1: weights are whole numbers, as in Pillow, so that results are equal. */
+const ONE = 2 ** 22;
+
+/** Returns the weight in units of 1 / ONE, rounded to a whole number. */
+function fixed(weight: number): number {
+  return Math.trunc(weight * ONE + (weight < 0 ? -0.5 : 0.5));
+}
+
 /** The old pixels that make a new pixel, and their weights. */
 interface Taps {
   readonly first: number;
@@ -43,10 +51,10 @@ function tapsOf(from: number, to: number, filter: Filter): Taps[] {
     const end = Math.min(from, Math.floor(centre + reach + 0.5));
     const weights = Float64Array.from(
       { length: end - first },
-      (_, k) => weigh((first + k - centre + 0.5) / stretch),
+      (_, k) => weigh((first + k - centre + 0.5) * (1 / stretch)),
     );
     const sum = weights.reduce((a, b) => a + b, 0);
-    return { first, weights: weights.map((weight) => weight / sum) };
+    return { first, weights: weights.map((weight) => fixed(weight / sum)) };
   });
 }
 
@@ -71,7 +79,7 @@ function scaleRows({ width: from, height, pixels }: Rgb, width: number, filter: 
         let sum = 0;
         let at = 3 * (y * from + first) + channel;
         for (let k = 0; k < weights.length; k++, at += 3) sum += weights[k] * pixels[at];
-        scaled[3 * (y * width + x) + channel] = Math.floor(sum + 0.5);
+        scaled[3 * (y * width + x) + channel] = Math.floor(sum / ONE + 0.5);
       }
     }
   }
@@ -82,12 +90,12 @@ function scaleColumns({ width, height: from, pixels }: Rgb, height: number, filt
   const scaled = new Uint8ClampedArray(3 * width * height);
   const sums = new Float64Array(3 * width);
   for (const [y, { first, weights }] of tapsOf(from, height, filter).entries()) {
-    sums.fill(0.5);
+    sums.fill(ONE / 2);
     for (let k = 0; k < weights.length; k++) {
       const row = pixels.subarray(3 * width * (first + k), 3 * width * (first + k + 1));
       for (let i = 0; i < row.length; i++) sums[i] += weights[k] * row[i];
     }
-    for (let i = 0; i < sums.length; i++) scaled[3 * width * y + i] = Math.floor(sums[i]);
+    for (let i = 0; i < sums.length; i++) scaled[3 * width * y + i] = Math.floor(sums[i] / ONE);
   }
   return { width, height, pixels: new Uint8Array(scaled.buffer) };
 }
