@@ -158,9 +158,10 @@ export interface Engine {
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void>;
   /**
    * Decodes an image (PNG, JPEG, WebP or GIF) for `GenerateRequest.images`, outside the event loop. The bytes are handed over.
-   * Throws EngineError not_supported if the model takes no images, and invalid_request for an image that cannot be read.
+   * Tenants take turns. Throws EngineError not_supported if the model takes no images, and invalid_request for an image
+   * that cannot be read.
    */
-  readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage>;
+  readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal, sender?: Sender): Promise<PromptImage>;
   /**
    * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
    * queue full) throws EngineError there.

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { settle } from "../../testing/engine.ts";
-import { Compilers, compilers } from "./compilers.ts";
+import { compilers, compilerTurns } from "./compilers.ts";
 import { fullTier } from "../../testing/tier.ts";
 import { openGguf } from "../gguf/reader.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
@@ -11,7 +11,7 @@ import { CompilersBusy, type Constraint, ConstraintError } from "./types.ts";
 
 /** Fake compilers that run until a test ends them by name. */
 class Trial {
-  readonly compilers = new Compilers(50);
+  readonly compilers = compilerTurns(50);
   readonly started: string[] = [];
   readonly #ends = new Map<string, () => void>();
 
@@ -90,7 +90,7 @@ Deno.test("compilers: the waiting tenant that used the least compile time starts
 });
 
 Deno.test("compilers: a refused constraint keeps its tenant's place while its compiler still runs", async () => {
-  const compilers = new Compilers(2000);
+  const compilers = compilerTurns(2000);
   const ends = Array.from({ length: OF_TENANT }, () => Promise.withResolvers<void>());
   const asker = { tenant: "a", batch: false };
   for (const { promise } of ends) {

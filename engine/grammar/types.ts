@@ -1,4 +1,7 @@
 /** Constraints, compiled grammars and matchers, as the rest of the engine uses them. */
+import type { Asker } from "../pacing/fair_turns.ts";
+
+export type { Asker } from "../pacing/fair_turns.ts";
 
 /** The form that a whole answer must have. */
 export type Constraint =
@@ -65,14 +68,6 @@ export interface LoosenedSchema {
   readonly tool: string;
   /** JSON pointers of the loosened keywords; "" for the whole schema. */
   readonly keywords: readonly string[];
-}
-
-/** The sender of a constraint, which decides when it is compiled. */
-export interface Asker {
-  /** The tenant that sent the request. Compile time is shared evenly among tenants. */
-  readonly tenant: string;
-  /** Whether the constraint belongs to a batch line, which waits without a limit. */
-  readonly batch: boolean;
 }
 
 /** Compiles constraints for one model's vocabulary. */

@@ -8,6 +8,7 @@ import {
   type Grammars,
 } from "../grammar/types.ts";
 import { EngineError, wordingOf } from "../api/errors.ts";
+import type { Sender } from "../api/request.ts";
 
 /**
  * Compiles a constraint. Throws EngineError, after `refusal` the engine's own: then the error comes from grammars that
@@ -27,4 +28,9 @@ export async function compileConstraint(
     if (!(error instanceof ConstraintError)) throw refusal() ?? error;
     throw new EngineError("invalid_constraint", error.message);
   }
+}
+
+/** Returns the sender as the asker of work that is done before a request is queued. */
+export function askerOf({ cacheSalt = "", priority }: Sender = {}): Asker {
+  return { tenant: cacheSalt, batch: priority === "batch" };
 }

@@ -5,7 +5,7 @@ import { Embeddings } from "./embeddings.ts";
 import { EngineLife, failureOf } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import type { Asker, Constraint, Grammar, Grammars } from "../grammar/types.ts";
-import { compileConstraint } from "./constraints.ts";
+import { askerOf, compileConstraint } from "./constraints.ts";
 import { addFirstForced, end, failOne, finish } from "../output/publish.ts";
 import { type Contexts, contextsOf, createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
@@ -27,7 +27,7 @@ import {
 import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
-import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, Sender } from "../api/request.ts";
 
 /** Longest delay of setTimeout; it fires at once for longer ones. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
@@ -163,14 +163,14 @@ export class LlmEngine implements Engine {
     return encodeBounded(encode, this.#contexts, this.model.pooled?.encoder);
   }
 
-  async checkConstraint(constraint: Constraint, { cacheSalt = "", priority }: Sender = {}): Promise<void> {
+  async checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
     if (this.#refusal) throw this.#refusal;
-    await this.#grammarOf(constraint, { tenant: cacheSalt, batch: priority === "batch" });
+    await this.#grammarOf(constraint, askerOf(sender));
   }
 
-  async readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
+  async readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal, sender?: Sender) {
     if (!this.#tower) throw new EngineError("not_supported", NO_IMAGES);
-    return await this.#tower.read(bytes, signal);
+    return await this.#tower.read(bytes, askerOf(sender), signal);
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
@@ -276,9 +276,7 @@ export class LlmEngine implements Engine {
     try {
       const asker = { tenant: sequence.salt, batch: sequence.batch };
       const grammar = constraint && await this.#grammarOf(constraint, asker);
-      if (sequence.images) {
-        await computeRows(sequence.images, this.#tower!, () => sequence.progress.done || signal?.aborted);
-      }
+      if (sequence.images) await computeRows(sequence, this.#tower!, asker, signal);
       if (sequence.progress.done) return;
       if (signal?.aborted) return finish(sequence, "cancelled");
       if (grammar || thinking) sequence.form = this.#formOf(grammar, thinking);

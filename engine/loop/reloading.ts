@@ -144,8 +144,12 @@ export class ReloadingEngine implements Engine {
     return { [Symbol.asyncIterator]: () => iterator };
   }
 
-  async readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
-    return await (await this.#open(signal)).readImage(bytes, signal);
+  async readImage(
+    bytes: Uint8Array<ArrayBuffer>,
+    signal?: AbortSignal,
+    sender?: Sender,
+  ): Promise<PromptImage> {
+    return await (await this.#open(signal)).readImage(bytes, signal, sender);
   }
 
   async embed(request: EmbedRequest): Promise<EmbedResult> {

@@ -2,6 +2,7 @@
 import { EngineError } from "../api/errors.ts";
 import type { PromptImage } from "../api/request.ts";
 import { AXES, type GivenRow, type Span } from "../backend/backend.ts";
+import type { Asker } from "../grammar/types.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** The refusal of images by a model without a tower. */
@@ -12,9 +13,9 @@ export interface ImageReader {
   /** The token that stands for an image in a prompt. */
   readonly token: number;
   /** Decodes an image. The bytes are handed over. Throws EngineError invalid_request. */
-  read(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage>;
+  read(bytes: Uint8Array<ArrayBuffer>, asker: Asker, signal?: AbortSignal): Promise<PromptImage>;
   /** Returns the image's rows, one per token of its runs, each with a part for the embedding and one for each deep layer. */
-  rowsOf(image: PromptImage): Promise<Float32Array>;
+  rowsOf(image: PromptImage, asker?: Asker): Promise<Float32Array>;
   close(): void;
 }
 
@@ -32,15 +33,17 @@ export interface SequenceImages {
   readonly rows: Float32Array[];
 }
 
-/** Computes the rows of a sequence's images. Stops early if `left` returns true: the request has ended. */
+/** Computes the rows of a sequence's images. Stops early if the request has ended. */
 export async function computeRows(
-  { placed, rows }: SequenceImages,
+  { images, progress }: { readonly images?: SequenceImages; readonly progress: { readonly done: boolean } },
   reader: ImageReader,
-  left: () => boolean | undefined,
+  asker: Asker,
+  signal: AbortSignal | undefined,
 ): Promise<void> {
+  const { placed = [], rows = [] } = images ?? {};
   for (const { image } of placed) {
-    if (left()) return;
-    rows.push(await reader.rowsOf(image));
+    if (progress.done || signal?.aborted) return;
+    rows.push(await reader.rowsOf(image, asker));
   }
 }
 

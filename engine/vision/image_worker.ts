@@ -1,4 +1,4 @@
-/** The program of the worker that decodes one image. Only this worker loads the decoders (rust-images). */
+/** The program of a worker that decodes images. Only these workers load the decoders (rust-images). */
 import { decodeImage, Refusal } from "./decode.ts";
 import { type ImageSizes, type Patches, patchesOf } from "./patches.ts";
 import { scaled } from "./scaling.ts";
@@ -9,10 +9,11 @@ export interface ImageTask {
   readonly sizes: ImageSizes;
 }
 
-/** The prepared image and the SHA-256 of its patches, or why the image was refused. */
-export type ImageReply = { readonly patches: Patches; readonly digest: string } | {
-  readonly refusal: string;
-};
+/** The prepared image and the SHA-256 of its patches, or why the image was refused, or an unexpected error. */
+export type ImageReply =
+  | { readonly patches: Patches; readonly digest: string }
+  | { readonly refusal: string }
+  | { readonly failed: string };
 
 async function prepare({ bytes, sizes }: ImageTask): Promise<ImageReply> {
   const { patch, merged, scaling } = sizes;
@@ -30,22 +31,20 @@ function hexOf(bytes: ArrayBuffer): string {
   return Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-interface Port {
-  postMessage(reply: ImageReply, transfer?: Transferable[]): void;
-}
-
-async function answer(task: ImageTask, port: Port): Promise<void> {
-  const reply = await prepare(task).catch((error): ImageReply => {
-    if (error instanceof Refusal) return { refusal: error.message };
-    throw error;
-  });
-  port.postMessage(reply, "patches" in reply ? [reply.patches.values.buffer] : []);
+/** Serves a port: says that the worker is ready, and replies to each task. */
+function serve(port: MessagePort): void {
+  port.onmessage = async ({ data }: MessageEvent<ImageTask>) => {
+    const reply = await prepare(data).catch((error): ImageReply => {
+      return error instanceof Refusal ? { refusal: error.message } : { failed: String(error) };
+    });
+    port.postMessage(reply, "patches" in reply ? [reply.patches.values.buffer] : []);
+  };
+  port.postMessage("ready");
 }
 
 if (typeof Deno === "undefined") {
-  const { parentPort } = process.getBuiltinModule("node:worker_threads");
-  parentPort!.on("message", (task: ImageTask) => answer(task, parentPort as unknown as Port));
+  process.getBuiltinModule("node:worker_threads").parentPort!.on("message", serve);
 } else {
-  const port = globalThis as unknown as Port & { onmessage: (event: MessageEvent<ImageTask>) => void };
-  port.onmessage = ({ data }) => answer(data, port);
+  const messages = globalThis as unknown as { onmessage: (event: MessageEvent<MessagePort>) => void };
+  messages.onmessage = ({ data }) => serve(data);
 }

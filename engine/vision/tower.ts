@@ -2,9 +2,11 @@ import { EngineError } from "../api/errors.ts";
 import type { PromptImage } from "../api/request.ts";
 import type { Backend } from "../backend/backend.ts";
 import { AXES, type GivenRow, KV_BLOCK_TOKENS, type StepInput } from "../backend/backend.ts";
+import { type Asker, FairTurns } from "../pacing/fair_turns.ts";
 import { finish, type Paced, withPauses } from "../pacing/pauses.ts";
 import type { ImageReader } from "../schedule/images.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
+import { useDecoders } from "./decoders.ts";
 import { tokenOf, tokensFor } from "./image_text.ts";
 import { type Patches, placeOf } from "./patches.ts";
 import { readImage } from "./read_image.ts";
@@ -14,6 +16,7 @@ import { givenColumns } from "./tower_plan.ts";
 
 /** Maximum bytes of images' rows that are kept for later requests. */
 const MOST_KEPT = 128 * 2 ** 20;
+const NOBODY: Asker = { tenant: "", batch: false };
 
 export interface TowerParts {
   /** The loaded and compiled backend of the tower. The tower closes the backend. */
@@ -28,15 +31,20 @@ export interface TowerParts {
 /** Computes the rows of images that a decoder reads: one picture at a time, beside the decoder's steps. */
 export class Tower implements ImageReader {
   readonly #parts: TowerParts;
+  readonly #releaseDecoders: () => void;
   /** Rows of recent images by their digests, least recently used first. */
   readonly #kept = new Map<string, Float32Array>();
   /** Rows that are being computed. */
   readonly #pending = new Map<string, Promise<Float32Array>>();
+  /** Batches' images wait for other images, and tenants take turns. */
+  readonly #turns = new FairTurns({ atOnce: 1, ofTenant: 1, firstAmong: 1 });
   #keptBytes = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  /** The latest image to be computed. */
+  #running: Promise<unknown> = Promise.resolve();
 
   constructor(parts: TowerParts) {
     this.#parts = parts;
+    this.#releaseDecoders = useDecoders();
   }
 
   get token(): number {
@@ -44,15 +52,15 @@ export class Tower implements ImageReader {
     return tokenOf(tokenizer, shape.kind.text.mark)!;
   }
 
-  async read(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<PromptImage> {
+  async read(bytes: Uint8Array<ArrayBuffer>, asker: Asker, signal?: AbortSignal): Promise<PromptImage> {
     const { shape, tokenizer } = this.#parts;
     const { patch, merged, means, deviations, scaling } = shape;
     const sizes = { patch, merged, means, deviations, scaling };
-    const { patches, digest } = await readImage({ bytes, sizes }, signal);
+    const { patches, digest } = await readImage({ bytes, sizes }, { ...asker, signal });
     return promptImage(patches, digest, shape, tokenizer);
   }
 
-  async rowsOf(image: PromptImage): Promise<Float32Array> {
+  async rowsOf(image: PromptImage, asker: Asker = NOBODY): Promise<Float32Array> {
     const { digest } = image;
     const kept = this.#kept.get(digest);
     if (kept) {
@@ -62,8 +70,11 @@ export class Tower implements ImageReader {
     }
     const pending = this.#pending.get(digest);
     if (pending) return await pending;
-    const rows = this.#last.then(() => this.#run(image));
-    this.#last = rows.catch(() => {});
+    const rows = this.#turns.run(asker, () => {
+      const run = this.#run(image);
+      this.#running = run.catch(() => {});
+      return run;
+    });
     this.#pending.set(digest, rows);
     try {
       this.#keep(digest, await rows);
@@ -84,7 +95,8 @@ export class Tower implements ImageReader {
   }
 
   close(): void {
-    void this.#last.then(() => this.#parts.backend.close());
+    this.#releaseDecoders();
+    void this.#running.then(() => this.#parts.backend.close());
   }
 
   async #run(image: PromptImage): Promise<Float32Array> {

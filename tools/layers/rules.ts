@@ -174,8 +174,8 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     files: /^engine\/grammar\//,
-    imports: /^(engine\/(grammar\/|tokenizer\/types\.ts$)|ffi\/)/,
-    why: "grammars know the vocabulary and their own library",
+    imports: /^(engine\/(grammar\/|tokenizer\/types\.ts$|pacing\/fair_turns\.ts$)|ffi\/)/,
+    why: "grammars know the vocabulary, the turns of their compilers and their own library",
   },
   {
     files: /^engine\/chat\/template\//,

@@ -139,6 +139,7 @@ export async function packNpm(
     "main.ts",
     "mod.ts",
     "engine/backend/webgpu/weights/pack_worker.ts",
+    "engine/vision/image_starter.ts",
     "engine/vision/image_worker.ts",
   ], js);
   await writeMainPackage(root, json, await writeDeclarations(root, "mod.ts", js), main);

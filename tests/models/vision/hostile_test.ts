@@ -2,6 +2,7 @@
 import { assert, assertEquals, assertInstanceOf, assertRejects } from "@std/assert";
 import { EngineError } from "../../../engine/api/errors.ts";
 import { decodeImage, Refusal } from "../../../engine/vision/decode.ts";
+import { useDecoders } from "../../../engine/vision/decoders.ts";
 import type { ImageSizes } from "../../../engine/vision/patches.ts";
 import { readImage } from "../../../engine/vision/read_image.ts";
 import { Random } from "../../../testing/random.ts";
@@ -64,4 +65,33 @@ Deno.test("images: randomly changed files cause no crash", async () => {
     for (let n = 0; n < 8; n++) bytes[random.below(bytes.length)] = random.below(256);
     await decodeImage(bytes).catch((error) => assertInstanceOf(error, Refusal));
   }
+});
+
+Deno.test("images: a tenant's image does not wait for the images of another tenant", async () => {
+  const slow = await png(1200, 1200, 1, { transparent: true });
+  const small = await png(64, 64, 1);
+  const order: string[] = [];
+  const done = async (name: string, bytes: Uint8Array, tenant: string) => {
+    await readImage({ bytes: bytes.slice(), sizes: SIZES }, { tenant });
+    order.push(name);
+  };
+  const release = useDecoders();
+  await Promise.all([done("", small, "a"), done("", small, "b")]); // now two decoders are ready
+  await Promise.all([
+    done("first", slow, "a"),
+    done("second", slow, "a"),
+    done("third", slow, "a"),
+    done("small", small, "b"),
+  ]);
+  release();
+  assert(order.indexOf("small") < order.indexOf("second"), order.join());
+});
+
+Deno.test("images: a request that has ended does not wait for its image", async () => {
+  const abort = new AbortController();
+  const bytes = await png(1200, 1200, 1, { transparent: true });
+  const reads = [1, 2].map(() => readImage({ bytes: bytes.slice(), sizes: SIZES }, { signal: abort.signal }));
+  setTimeout(() => abort.abort(new Error("left")), 20);
+  for (const read of reads) await assertRejects(() => read, Error, "left");
+  await readImage({ bytes: await png(64, 64, 1), sizes: SIZES }); // waits for the decoder
 });
