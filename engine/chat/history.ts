@@ -135,6 +135,23 @@ export function argumentsOf({ function: { arguments: given } = {} }: MadeCall): 
   return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
+/** Returns contents as one, with `separator` between them: a text or, with images, parts. */
+export function joinedContent(
+  contents: readonly (ChatMessage["content"])[],
+  separator = "",
+): ChatMessage["content"] {
+  const hasImages = contents.some((content) => Array.isArray(content) && content.some(isImage));
+  if (!hasImages) return contents.map((content) => textOf({ role: "", content })).join(separator);
+  return contents.flatMap((content, i) => [
+    ...(i > 0 && separator !== "" ? [{ type: "text", text: separator }] : []),
+    ...(Array.isArray(content) ? content : [{ type: "text", text: content ?? "" }]),
+  ]);
+}
+
+function isImage({ type }: { type: string }): boolean {
+  return type === "image";
+}
+
 /** Returns a message's text; "" if it has none. */
 export function textOf({ content }: ChatMessage): string {
   return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";

@@ -75,7 +75,7 @@ export class MarkedText {
   constructor(readonly pieces: readonly (string | { readonly mark: string })[]) {}
 }
 
-/** If `written` is a MarkedText, it replaces the content. Parts have the type "text", or in the user's messages "image". */
+/** If `written` is a MarkedText, it replaces the content. Parts have the type "text" or, in messages of users and tools, "image". */
 export interface ChatMessage {
   role: string;
   content: string | null | { type: string; text?: string }[];

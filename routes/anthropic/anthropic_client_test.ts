@@ -364,7 +364,7 @@ Deno.test("Messages: batch lines get the same answers and refusals as over HTTP"
           refusals.map(({ response: { status_code, body } }) => [status_code, body.type, body.error.param]),
           [
             [400, "error", "max_tokens"],
-            [400, "error", "messages[0].content[0].type"],
+            [400, "error", "messages[0].content[0].source"],
             [400, "error", null],
             [400, "error", "custom_id"],
             [400, "error", "body.stream"],

@@ -72,7 +72,11 @@ Deno.test("Messages: refuses content and fields that a text model cannot handle,
   const user = (...content: unknown[]) => ({ messages: [{ role: "user", content }] });
   const text = { type: "text", text: "What is it?" };
   const cases: [Record<string, unknown>, string][] = [
-    [user(text, image), "messages[0].content[1].type"],
+    [user(text, image), "messages[0].content[1].source.url"],
+    [
+      user(text, { type: "image", source: { type: "base64", media_type: "image/png", data: "AA==" } }),
+      "messages[0].content[1].source",
+    ],
     [user(pdf), "messages[0].content[0].source.type"],
     [
       user({ type: "tool_result", tool_use_id: "a", content: [{ type: "audio" }] }),

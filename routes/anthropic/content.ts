@@ -1,9 +1,10 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, text } from "../core/fields.ts";
 import { jsonObject } from "../generation/constraints.ts";
-import { callArguments, callId, IMAGE_LEFT_OUT } from "../generation/messages.ts";
+import { checkImageUrl, dataUrl } from "../generation/image_urls.ts";
+import { callArguments, callId } from "../generation/messages.ts";
 
-/** Content blocks in Anthropic's format, as far as a text model supports them. */
+/** Content blocks in Anthropic's format, as far as models support them. */
 
 const textBlock = z.object({ type: z.literal("text"), text: z.string() }).openapi("MessagesTextBlock");
 
@@ -22,7 +23,7 @@ const noCitations = z.object({
 const documentBlock = z.object({
   type: z.literal("document"),
   source: z.discriminatedUnion("type", [plainText, blocksOfText], {
-    error: 'must be "text" or "content": this model reads text only',
+    error: 'must be "text" or "content": other documents are not supported',
   }),
   title: z.string().nullish(),
   context: z.string().nullish(),
@@ -37,8 +38,27 @@ const searchResultBlock = z.object({
   citations: noCitations,
 }).openapi("MessagesSearchResultBlock");
 
-/** An image block. Tools may return images, which stay in the history: a refusal would end an agent's session. */
-const imageBlock = z.object({ type: z.literal("image"), source: jsonObject }).openapi("MessagesImageBlock");
+/** An image block of a tool's result. Its source may have any shape: a refusal would end an agent's session. */
+const returnedImage = z.object({ type: z.literal("image"), source: jsonObject });
+
+const imageBlock = z.object({
+  type: z.literal("image"),
+  source: z.discriminatedUnion("type", [
+    z.object({ type: z.literal("base64"), media_type: z.string(), data: z.string() }),
+    z.object({ type: z.literal("url"), url: z.string() }),
+  ], { error: 'must be "base64": the server fetches and stores no images' }),
+}).superRefine(({ source }, ctx) => {
+  const field = source.type === "url" ? "url" : "data";
+  checkImageUrl(ctx, ["source", field], urlOfSource(source));
+}).openapi("MessagesImageBlock", {
+  description: "A PNG, JPEG, WebP or GIF image in base64; the server fetches no URLs",
+});
+
+/** Returns the URL of an image; "" for a source of another type. */
+export function urlOfSource({ type, data, url }: { type?: unknown; data?: unknown; url?: unknown }): string {
+  if (type === "base64" && typeof data === "string") return data && dataUrl(data);
+  return type === "url" && typeof url === "string" ? url : "";
+}
 
 const toolResultBlock = z.object({
   type: z.literal("tool_result"),
@@ -46,7 +66,7 @@ const toolResultBlock = z.object({
   content: z.union([
     z.string(),
     boundedArray(
-      z.discriminatedUnion("type", [textBlock, documentBlock, searchResultBlock, imageBlock], {
+      z.discriminatedUnion("type", [textBlock, documentBlock, searchResultBlock, returnedImage], {
         error: 'must be "text", "document", "search_result" or "image"',
       }),
       0,
@@ -74,9 +94,15 @@ const toolUseBlock = z.object({
 const userContent = z.union([
   z.string(),
   boundedArray(
-    z.discriminatedUnion("type", [textBlock, toolResultBlock, documentBlock, searchResultBlock], {
-      error: 'must be "text", "tool_result", "document" or "search_result" in a message of role user: ' +
-        "this model reads text only",
+    z.discriminatedUnion("type", [
+      textBlock,
+      imageBlock,
+      toolResultBlock,
+      documentBlock,
+      searchResultBlock,
+    ], {
+      error:
+        'must be "text", "image", "tool_result", "document" or "search_result" in a message of role user',
     }),
     0,
     LIMITS.contentParts,
@@ -102,8 +128,9 @@ export const message = z.discriminatedUnion("role", [
 
 export type Message = z.output<typeof message>;
 export type ToolResult = z.output<typeof toolResultBlock>;
+export type Image = z.output<typeof imageBlock | typeof returnedImage>;
 export type TextLike = z.output<
-  typeof textBlock | typeof documentBlock | typeof searchResultBlock | typeof imageBlock
+  typeof textBlock | typeof documentBlock | typeof searchResultBlock
 >;
 
 /** Returns the text of the blocks, joined by line breaks as the parts of an OpenAI message are. */
@@ -120,8 +147,6 @@ export function textOf(block: TextLike): string {
       const body = source.type === "text" ? source.data : joined(source.content);
       return [title, context, body].filter(Boolean).join("\n");
     }
-    case "image":
-      return IMAGE_LEFT_OUT;
     case "search_result":
       return [block.title, block.source, joined(block.content)].filter(Boolean).join("\n");
   }

@@ -1,11 +1,20 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
-import { argumentsText, type ChatMessageBody } from "../generation/messages.ts";
-import { joined, type Message, type TextLike, textOf, type ToolResult } from "./content.ts";
+import { IMAGE } from "../generation/image_urls.ts";
+import { argumentsText, type ChatMessageBody, type Part } from "../generation/messages.ts";
+import {
+  type Image,
+  joined,
+  type Message,
+  type TextLike,
+  textOf,
+  type ToolResult,
+  urlOfSource,
+} from "./content.ts";
 
 const BILLING = "x-anthropic-billing-header:";
 
-type Turn = ChatMessageBody & { content: string | null };
+type Turn = ChatMessageBody & { content: string | Part[] | null };
 
 /** Returns a request's messages in OpenAI's format; neighbouring messages of one role become one turn. */
 export function conversationOf(
@@ -19,7 +28,7 @@ export function conversationOf(
   };
   const lasting = typeof system === "string" ? system : withoutBilling(system ?? []);
   if (lasting.length > 0) add({ role: "system", content: joined(lasting) });
-  for (const message of messages) turnsOf(message).forEach(add);
+  for (const [i, message] of messages.entries()) turnsOf(message, `messages[${i}].content`).forEach(add);
   return turns;
 }
 
@@ -31,7 +40,8 @@ function withoutBilling(system: readonly TextLike[]): readonly TextLike[] {
   return system.length > 0 && textOf(system[0]).startsWith(BILLING) ? system.slice(1) : system;
 }
 
-function turnsOf(message: Message): Turn[] {
+/** Returns a message as turns. `place`: the field of its content. */
+function turnsOf(message: Message, place: string): Turn[] {
   switch (message.role) {
     case "system":
       return [{ role: "system", content: joined(message.content) }];
@@ -42,8 +52,9 @@ function turnsOf(message: Message): Turn[] {
       if (typeof content === "string" || content.length === 0) {
         return [{ role: "user", content: joined(content as string) }];
       }
-      return content.map((block) => {
-        return block.type === "tool_result" ? toolTurn(block) : { role: "user", content: textOf(block) };
+      return content.map((block, i) => {
+        if (block.type === "tool_result") return toolTurn(block, `${place}[${i}].content`);
+        return { role: "user", content: partsOf([block], (_) => `${place}[${i}]`) };
       });
     }
   }
@@ -58,9 +69,31 @@ function together(first: Turn, second: Turn): Turn {
   const reasoning = lines(first.reasoning_content, second.reasoning_content);
   return {
     ...second,
-    content: lines(first.content, second.content),
+    content: bothContents(first.content, second.content),
     ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
   };
+}
+
+/** Returns two contents as one. Of parts, the first content's array grows, so that many messages stay linear. */
+function bothContents(first: Turn["content"], second: Turn["content"]): Turn["content"] {
+  if (!Array.isArray(first) && !Array.isArray(second)) return lines(first, second);
+  const parts = asParts(first);
+  for (const part of asParts(second)) parts.push(part);
+  return parts;
+}
+
+function asParts(content: Turn["content"]): Part[] {
+  if (Array.isArray(content)) return content;
+  return content ? [{ type: "text", text: content }] : [];
+}
+
+/** Returns blocks as text or, with images, as parts. `placeOf` returns the name of a block. */
+function partsOf(blocks: readonly (TextLike | Image)[], placeOf: (i: number) => string): string | Part[] {
+  if (!blocks.some(({ type }) => type === "image")) return joined(blocks as readonly TextLike[]);
+  return blocks.map((block, i): Part => {
+    if (block.type !== "image") return { type: "text", text: textOf(block) };
+    return { type: IMAGE, image_url: urlOfSource(block.source), param: `${placeOf(i)}.source` };
+  });
 }
 
 /**
@@ -89,9 +122,12 @@ function assistantTurn(content: Extract<Message, { role: "assistant" }>["content
 }
 
 /** Returns a tool result as a turn. Chat templates have no failed results, so the text of one starts with "Error: ". */
-function toolTurn({ tool_use_id, content, is_error }: ToolResult): Turn {
-  const text = joined(content ?? "");
-  return { role: "tool", tool_call_id: tool_use_id, content: is_error ? `Error: ${text}` : text };
+function toolTurn({ tool_use_id, content, is_error }: ToolResult, place: string): Turn {
+  const found = typeof content === "string" ? content : partsOf(content ?? [], (i) => `${place}[${i}]`);
+  const failed = is_error
+    ? typeof found === "string" ? `Error: ${found}` : [{ type: "text", text: "Error:" }, ...found]
+    : found;
+  return { role: "tool", tool_call_id: tool_use_id, content: failed };
 }
 
 const HIDDEN = "hidden:";

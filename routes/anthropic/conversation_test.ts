@@ -74,7 +74,14 @@ Deno.test("conversationOf: keeps calls and results in order, including failed on
     { role: "tool", tool_call_id: "a", content: "sunny\nwarm" },
     { role: "tool", tool_call_id: "b", content: "Error: no clock" },
     { role: "tool", tool_call_id: "c", content: "" },
-    { role: "tool", tool_call_id: "d", content: "seen\n[image left out: this model reads text only]" },
+    {
+      role: "tool",
+      tool_call_id: "d",
+      content: [
+        { type: "text", text: "seen" },
+        { type: "image_url", image_url: "", param: "messages[2].content[3].content[1].source" },
+      ],
+    },
     { role: "user", content: "Hurry\nplease" },
   ]);
 });

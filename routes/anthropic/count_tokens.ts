@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { countRequest, planOf } from "./request.ts";
+import { promptLength } from "../generation/images.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 
@@ -21,5 +22,5 @@ export const countTokens = endpoint({
   refusals: MODEL_REFUSALS,
 }, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    return { input_tokens: (await planOf(engine, body, caller)).prompt.length };
+    return { input_tokens: promptLength(await planOf(engine, body, { ...caller, signal: raw.signal })) };
   }));

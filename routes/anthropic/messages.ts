@@ -4,6 +4,7 @@ import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { messageEvents, wholeMessage } from "./events.ts";
 import { formsOf, type MessagesBody, messagesRequest, planOf, thoughtsOf } from "./request.ts";
 import { engineRequest, generate, type Prepared, type RunOptions } from "../generation/generation.ts";
+import { promptLength } from "../generation/images.ts";
 import { hostedWarnings } from "../generation/tools.ts";
 import { hostedTypes } from "./tools.ts";
 import { generation } from "../generation/generation_endpoint.ts";
@@ -37,7 +38,7 @@ async function prepare(engine: Engine, body: MessagesBody, options: RunOptions):
     maxTokens: body.max_tokens,
   };
   const shape = {
-    promptTokens: plan.prompt.length,
+    promptTokens: promptLength(plan),
     maxTokens: body.max_tokens,
     thoughts: thoughtsOf(body),
   };

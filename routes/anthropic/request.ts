@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, type Sender } from "../../engine/mod.ts";
+import type { Engine } from "../../engine/mod.ts";
 import { type AskedForm, isGiven, jsonSchema } from "../generation/constraints.ts";
 import {
   boundedArray,
@@ -12,6 +12,7 @@ import {
   unsupported,
 } from "../core/fields.ts";
 import { checkForm } from "../generation/generation.ts";
+import { type ImageSender, readImages, type SeenPlan } from "../generation/images.ts";
 import { toMessages } from "../generation/messages.ts";
 import { message, texts } from "./content.ts";
 import { conversationOf } from "./conversation.ts";
@@ -127,12 +128,14 @@ export function thoughtsOf({ thinking }: PromptBody): "none" | "shown" | "omitte
 /**
  * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
  */
-export async function planOf(engine: Engine, body: PromptBody, sender: Sender): Promise<ChatPlan> {
+export async function planOf(engine: Engine, body: PromptBody, sender: ImageSender): Promise<SeenPlan> {
   const tools = toolsOf(body);
   const { thinking } = body;
+  const conversation = await paced(() => conversationOf(body));
+  const { messages, images } = await readImages(engine, conversation, sender);
   const plan = await paced(() =>
     engine.chatForm.plan({
-      messages: toMessages(conversationOf(body)),
+      messages: toMessages(messages),
       ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
       constraint: formOf(body)?.constraint,
       effort: thoughtsOf(body) === "none" ? false : body.output_config?.effort ?? USUAL_EFFORT,
@@ -141,5 +144,5 @@ export async function planOf(engine: Engine, body: PromptBody, sender: Sender): 
     })
   );
   await checkForm(engine, plan.constraint, formsOf(body), sender);
-  return plan;
+  return { ...plan, images };
 }

@@ -80,7 +80,7 @@ const REFUSED: Readonly<Record<string, Refused>> = {
   ...refused(BIASES, isFilled, "allowed_token_ids", "bad_words", "logits_processors"),
   ...refused('use "stop"', isFilled, "stop_token_ids"),
   ...refused('put the documents into "messages"', isFilled, "documents"),
-  ...refused("this model reads text only", isFilled, "images", "image_data", "multimodal_data"),
+  ...refused('put images into "messages"', isFilled, "images", "image_data", "multimodal_data"),
   ...refused("this model writes text only", anything, "audio"),
   ...refused("a long prompt is never cut", anything, "truncate_prompt_tokens"),
   ...refused('use /v1/completions with "echo" and "logprobs"', anything, "prompt_logprobs"),

@@ -1,9 +1,9 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, type GenerateRequest, type Sender } from "../../engine/mod.ts";
+import type { Engine } from "../../engine/mod.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "./constraints.ts";
 import { checkForm } from "./generation.ts";
-import { readImages } from "./images.ts";
+import { type ImageSender, readImages, type SeenPlan } from "./images.ts";
 import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "./messages.ts";
 import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
@@ -73,14 +73,14 @@ export function chatForms(body: ChatBody): AskedForm[] {
 export async function chatPlan(
   engine: Engine,
   body: ChatBody,
-  sender: Sender,
-): Promise<ChatPlan & Pick<GenerateRequest, "images">> {
-  const images = await readImages(engine, body.messages);
+  sender: ImageSender,
+): Promise<SeenPlan> {
+  const { messages, images } = await readImages(engine, body.messages, sender);
   const tools = toolsOf(body);
   const variables = body.chat_template_kwargs ?? {};
   const plan = await paced(() =>
     engine.chatForm.plan({
-      messages: toMessages(body.messages, images.length > 0),
+      messages: toMessages(messages),
       ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
       constraint: formOf(body)?.constraint,
       ...reasoningOf(body, variables),
@@ -89,5 +89,5 @@ export async function chatPlan(
     })
   );
   await checkForm(engine, plan.constraint, chatForms(body), sender);
-  return images.length === 0 ? plan : { ...plan, images };
+  return { ...plan, images };
 }

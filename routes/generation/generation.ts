@@ -19,12 +19,13 @@ import { overflowOf } from "../core/context_overflow.ts";
 import { ApiError, queueFull, shuttingDown } from "../core/errors.ts";
 import { firstWrong, type samplingFields } from "../core/fields.ts";
 import { merge } from "../core/merge.ts";
+import type { ImageSender } from "./images.ts";
 import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
 
 /** Options of a request that its sender decides outside the body. */
-export interface RunOptions extends Sender {
+export interface RunOptions extends ImageSender {
   /** Counts the request and its answers. */
   readonly account?: Account;
   /** Stored responses of the sender; undefined if the server stores none. */

@@ -93,7 +93,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       held = await models.use(modelName(body), { signal, priority: options.priority });
       checkAbility(held.engine, spec.ability ?? "generation");
       const loadMs = performance.now() - started;
-      return { ...await spec.prepare(held.engine, body, { ...options, loadMs }), release };
+      return { ...await spec.prepare(held.engine, body, { ...options, loadMs, signal }), release };
     } catch (error) {
       release();
       // Embeddings and rankings name the text that is too long.

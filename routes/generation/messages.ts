@@ -4,32 +4,21 @@ import {
   completed,
   isReservedVariable,
   mapInSlices,
-  MOST_IMAGE_BYTES,
   RESERVED_TEMPLATE_VARIABLES,
 } from "../../engine/mod.ts";
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
-import { ApiError } from "../core/errors.ts";
 import { jsonObject } from "./constraints.ts";
-
-/** Text in the prompt in place of an image that a tool returned. */
-export const IMAGE_LEFT_OUT = "[image left out: this model reads text only]";
-
-export const IMAGE = "image_url";
-
-/** The only URLs of images: the server fetches none. */
-const DATA_URL = /^data:[^,]{0,256};base64,/i;
-/** Maximum characters of an image's URL: the base64 of the largest image. */
-const MOST_URL = Math.ceil(MOST_IMAGE_BYTES / 3) * 4 + 512;
+import { checkImageUrl, IMAGE, urlOf } from "./image_urls.ts";
 
 const imageUrl = z.union([z.string(), z.object({ url: z.string(), detail: z.string().nullish() })]).nullish();
 
-/** An image is read in the user's messages, and left out of the results of tools. */
 const part = z.object({
   type: z.string().openapi({ enum: ["text", IMAGE] }),
   text: z.string().nullish().openapi({ type: "string", description: "Of a part of type text" }),
   image_url: imageUrl.openapi({
     description:
-      "Of a part of type image_url, in messages of the user: a data URL with a PNG, JPEG, WebP or GIF image in base64",
+      "Of a part of type image_url, in messages of the user and results of tools: a data URL with a PNG, JPEG, WebP or GIF " +
+      "image in base64. Results of tools leave out images that cannot be read",
   }),
 }).superRefine((part, ctx) => {
   if (part.type === IMAGE) return;
@@ -40,46 +29,19 @@ const part = z.object({
   }
 }).openapi({ required: ["type"] });
 
+/** A part of a message: a text, or an image with the name of its field in the request. */
+export type Part = z.output<typeof part> & { readonly param?: string };
+
 function refusePart(ctx: z.RefinementCtx, path: (string | number)[], type: string): void {
-  refuse(ctx, path, "unsupported_content", unreadable(type));
-}
-
-/** Returns the refusal of a part that the model cannot read. */
-export function unreadable(type: string): string {
-  return `Unsupported content part of type ${JSON.stringify(type.slice(0, 60))}: this model reads text only`;
-}
-
-/** Returns the URL of a user's image; "" where there is none. */
-export function urlOf({ image_url }: z.output<typeof part>): string {
-  return (typeof image_url === "string" ? image_url : image_url?.url) ?? "";
-}
-
-function checkImage(ctx: z.RefinementCtx, path: (string | number)[], given: z.output<typeof part>): void {
-  const url = urlOf(given);
-  if (url === "") {
-    return refuse(
-      ctx,
-      path,
-      "missing_required_parameter",
-      `A content part of type ${IMAGE} needs ${IMAGE}.url`,
-    );
-  }
-  if (!DATA_URL.test(url)) {
-    const message =
-      `Invalid ${IMAGE}: it must be a data URL, such as "data:image/png;base64,…"; the server fetches no images`;
-    return refuse(ctx, path, "unsupported_image_url", message);
-  }
-  if (url.length <= MOST_URL) return;
-  refuse(
-    ctx,
-    path,
-    "invalid_image",
-    `Invalid ${IMAGE}: the image must have at most ${MOST_IMAGE_BYTES} bytes`,
-  );
+  const why = type === IMAGE
+    ? "only messages of the user and of tools may have images"
+    : `must be "text" or "${IMAGE}"`;
+  const message = `Unsupported content part of type ${JSON.stringify(type.slice(0, 60))}: ${why}`;
+  refuse(ctx, path, "unsupported_content", message);
 }
 
 const content = z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
-  error: "must be a text or an array of text parts",
+  error: "must be a text or an array of parts",
 });
 
 const name = text(1, 256);
@@ -129,7 +91,7 @@ const chatMessage = z.object({
   if (role !== "tool" && role !== "function" && Array.isArray(message.content)) {
     for (const [at, part] of message.content.entries()) {
       if (part.type !== IMAGE) continue;
-      if (role === "user") checkImage(ctx, ["content", at, IMAGE], part);
+      if (role === "user") checkImageUrl(ctx, ["content", at, IMAGE], urlOf(part));
       else refusePart(ctx, ["content", at, "type"], IMAGE);
     }
   }
@@ -191,7 +153,9 @@ const chatMessage = z.object({
   ],
 } as never);
 
-export type ChatMessageBody = z.output<typeof chatMessage>;
+export type ChatMessageBody = Omit<z.output<typeof chatMessage>, "content"> & {
+  content?: string | Part[] | null;
+};
 
 const RESERVED_NAMES = RESERVED_TEMPLATE_VARIABLES.join(", ");
 
@@ -288,15 +252,11 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
 
 /**
  * Returns the messages as chat templates expect them. Text parts are joined by line breaks, calls in the older format
- * become tool calls, and calls and results without ids are paired. The template itself handles `developer`. Throws
- * ApiError 400 for an image of the user, unless `images`.
+ * become tool calls, and calls and results without ids are paired. The template itself handles `developer`.
  */
-export function toMessages(messages: readonly ChatMessageBody[], images = false): ChatMessage[] {
-  if (!images) refuseImages(messages);
+export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
   const plain = mapInSlices(messages, (message): ChatMessage => {
     const { role, content, function_call, tool_calls, reasoning, ...others } = message;
-    if (imageIn(message) >= 0) return { role, content: (content as z.output<typeof part>[]).map(partOf) };
-    const text = Array.isArray(content) ? content.map(textOf).join("\n") : content ?? null;
     const named = { ...others, reasoning_content: others.reasoning_content ?? reasoning };
     const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
     const made = (function_call ? [{ function: function_call }] : tool_calls ?? []).map((call) => ({
@@ -308,28 +268,29 @@ export function toMessages(messages: readonly ChatMessageBody[], images = false)
       ...Object.fromEntries(given),
       role: role === "function" ? "tool" : role,
       ...(made.length > 0 ? { tool_calls: made } : {}),
-      content: text === null ? null : text.toWellFormed(),
+      content: contentOf(content),
     };
   });
   return completed(plain);
 }
 
-/** Returns the index of the first image in a user's message; -1 if there is none. */
-function imageIn({ role, content }: ChatMessageBody): number {
-  return role === "user" && Array.isArray(content) ? content.findIndex(({ type }) => type === IMAGE) : -1;
-}
-
-function refuseImages(messages: readonly ChatMessageBody[]): void {
-  const index = messages.findIndex((message) => imageIn(message) >= 0);
-  if (index < 0) return;
-  const param = `messages[${index}].content[${imageIn(messages[index])}].type`;
-  throw new ApiError(400, "unsupported_content", unreadable(IMAGE), { param });
-}
-
-function partOf({ type, text }: z.output<typeof part>): { type: string; text?: string } {
-  return type === IMAGE ? { type: "image" } : { type, text: (text ?? "").toWellFormed() };
-}
-
-function textOf({ type, text }: z.output<typeof part>): string {
-  return type === IMAGE ? IMAGE_LEFT_OUT : text ?? "";
+function contentOf(content: ChatMessageBody["content"]): ChatMessage["content"] {
+  if (!Array.isArray(content)) return content?.toWellFormed() ?? null;
+  const parts: { type: string; text?: string }[] = [];
+  let texts: string[] = [];
+  const addText = () => {
+    if (texts.length > 0) parts.push({ type: "text", text: texts.join("\n").toWellFormed() });
+    texts = [];
+  };
+  for (const { type, text } of content) {
+    if (type !== IMAGE) {
+      texts.push(text ?? "");
+      continue;
+    }
+    addText();
+    parts.push({ type: "image" });
+  }
+  if (parts.length === 0) return texts.join("\n").toWellFormed();
+  addText();
+  return parts;
 }

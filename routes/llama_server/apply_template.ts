@@ -23,7 +23,7 @@ export const applyTemplate = endpoint({
   refusals: MODEL_REFUSALS,
 }, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    const { prompt } = await chatPlan(engine, body, caller);
+    const { prompt } = await chatPlan(engine, body, { ...caller, signal: raw.signal });
     return { prompt: await paced(() => textOf(engine, prompt)) };
   }));
 

@@ -10,7 +10,7 @@ const prompt = documented(
   z.custom<string | number[]>(
     (value) => typeof value === "string" || Array.isArray(value) && value.length > 0,
     {
-      error: "must be a text or an array of token ids",
+      error: "must be a text or an array of token ids; send images to /v1/chat/completions",
       abort: true,
     },
   ).superRefine((value, ctx) => {

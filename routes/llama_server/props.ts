@@ -16,7 +16,7 @@ const answer = z.object({
   chat_template: z.string(),
   bos_token: z.string(),
   eos_token: z.string(),
-  modalities: z.object({ vision: z.literal(false), audio: z.literal(false) }),
+  modalities: z.object({ vision: z.boolean(), audio: z.literal(false) }),
   build_info: z.string(),
 }).openapi("Props");
 
@@ -44,6 +44,6 @@ export const props = endpoint({
     chat_template: engine.chatTemplate.source,
     bos_token: textOfToken(engine, engine.tokenizer.bosToken) ?? "",
     eos_token: textOfToken(engine, engine.tokenizer.eosToken) ?? "",
-    modalities: { vision: false as const, audio: false as const },
+    modalities: { vision: engine.model.images === true, audio: false as const },
     build_info: "compy",
   })));

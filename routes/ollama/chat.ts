@@ -4,7 +4,7 @@ import { refuse } from "../core/fields.ts";
 import type { AskedForm } from "../generation/constraints.ts";
 import type { Prepared, RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
-import { continuesLast, toMessages } from "../generation/messages.ts";
+import { continuesLast } from "../generation/messages.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "../generation/tools.ts";
 import { chatAnswer, emptyAnswer } from "./answer.ts";
 import { conversationOf, messages } from "./conversation.ts";
@@ -57,8 +57,8 @@ function formsOf(body: Body): AskedForm[] {
 
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const conversation = conversationOf(body.messages ?? []);
-  const plan = await planOf(engine, body, {
-    messages: toMessages(conversation),
+  const plan = await planOf(engine, body, options, {
+    messages: conversation,
     tools: toolsOf(body)?.tools,
     continueFinal: continuesLast({ messages: conversation }),
   });

@@ -5,9 +5,8 @@ import type { AskedForm } from "../generation/constraints.ts";
 import { type Prepared, promptTokens, type RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { infillPrompt } from "../generation/infill_prompt.ts";
-import { toMessages } from "../generation/messages.ts";
 import { emptyAnswer, generateAnswer } from "./answer.ts";
-import { checkImages, images } from "./conversation.ts";
+import { checkImages, images, withImages } from "./conversation.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
 import { loadOrUnload, modelsFor } from "./models.ts";
 import { contextOf } from "./options.ts";
@@ -19,7 +18,9 @@ const ANSWER_SHARE = 1 / 8;
 
 const request = z.object({
   ...answerFields,
-  prompt: z.string().nullish().openapi({ description: "If missing, the model is only loaded" }),
+  prompt: z.string().nullish().openapi({
+    description: "If missing, without images, the model is only loaded",
+  }),
   suffix: z.string().nullish().openapi({
     description: "Text after the answer, for models that fill gaps",
   }),
@@ -37,8 +38,8 @@ const request = z.object({
     unsupported(ctx, "context", "earlier turns as tokens (/api/chat takes messages)");
   }
   if (!isPlain(body)) return;
-  for (const field of ["system", "think"] as const) {
-    if (!body[field]) continue;
+  for (const field of ["system", "think", "images"] as const) {
+    if (!body[field] || Array.isArray(body[field]) && body[field].length === 0) continue;
     const message =
       `"${field}" needs the chat template, which "raw" and "suffix" leave out; send one of them`;
     refuse(ctx, [field], "conflicting_parameters", message);
@@ -61,7 +62,7 @@ export const generate = generation({
   prepare,
   modelsFor,
   async instead(models, body, signal) {
-    if (body.prompt || body.suffix) return undefined;
+    if (body.prompt || body.suffix || body.images?.length) return undefined;
     const done = await loadOrUnload(models, body, signal);
     return Response.json(emptyAnswer(body.model ?? "", "response", done));
   },
@@ -81,14 +82,15 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const prompt = body.prompt ?? "";
   const messages = [
     ...(system ? [{ role: "system" as const, content: system }] : []),
-    { role: "user" as const, content: prompt },
+    { role: "user" as const, content: withImages(prompt, body.images) },
   ];
   const plan = isPlain(body)
     ? {
       prompt: await paced(() => body.suffix ? gapTokens(engine, body) : promptTokens(engine, prompt)),
       constraint: formOf(body)?.constraint,
+      images: [],
     }
-    : await planOf(engine, body, { messages: toMessages(messages) });
+    : await planOf(engine, body, options, { messages });
   return await prepareAnswer(engine, body, options, plan, { forms: formsOf(body), form: "response" });
 }
 

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type ChatRequest, type Engine } from "../../engine/mod.ts";
+import type { ChatRequest, Engine } from "../../engine/mod.ts";
 import { ApiError } from "../core/errors.ts";
 import { LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { ANY_OBJECT, type AskedForm, jsonForm, jsonSchema } from "../generation/constraints.ts";
@@ -10,6 +10,8 @@ import {
   type Prepared,
   type RunOptions,
 } from "../generation/generation.ts";
+import { type ImageSender, promptLength, readImages, type SeenPlan } from "../generation/images.ts";
+import { type ChatMessageBody, toMessages } from "../generation/messages.ts";
 import { answerChunks, type AnswerForm, chunkOf, wholeAnswer } from "./answer.ts";
 import { modelFields } from "./models.ts";
 import { generationOptions, maxTokensOf, options } from "./options.ts";
@@ -61,17 +63,20 @@ export function formOf({ format }: Fields): AskedForm | undefined {
 export async function planOf(
   engine: Engine,
   body: Fields,
-  chat: Pick<ChatRequest, "messages" | "tools" | "continueFinal">,
-): Promise<ChatPlan> {
+  sender: ImageSender,
+  chat: Pick<ChatRequest, "tools" | "continueFinal"> & { readonly messages: readonly ChatMessageBody[] },
+): Promise<SeenPlan> {
   const { think } = body;
+  const { messages, images } = await readImages(engine, chat.messages, sender);
   const plan = await paced(() =>
     engine.chatForm.plan({
       ...chat,
+      messages: toMessages(messages),
       constraint: formOf(body)?.constraint,
       ...(think === undefined || think === null ? {} : { effort: think === true ? USUAL_EFFORT : think }),
     })
   );
-  if (!think || plan.thinking) return plan;
+  if (!think || plan.thinking) return { ...plan, images };
   const message = `The model "${engine.model.id}" does not support thinking; leave "think" out`;
   throw new ApiError(400, "not_supported", message, { param: "think" });
 }
@@ -81,7 +86,7 @@ export async function prepareAnswer(
   engine: Engine,
   body: Fields,
   runOptions: RunOptions,
-  plan: Pick<ChatPlan, "prompt"> & Partial<ChatPlan>,
+  plan: Pick<SeenPlan, "prompt" | "images"> & Partial<SeenPlan>,
   { forms, form }: { readonly forms: readonly AskedForm[]; readonly form: AnswerForm },
 ): Promise<Prepared> {
   const started = performance.now();
@@ -89,7 +94,7 @@ export async function prepareAnswer(
   const request = {
     ...engineRequest(engine, generationOptions(body.options), runOptions),
     ...plan,
-    maxTokens: maxTokensOf(engine, body.options, plan.prompt.length),
+    maxTokens: maxTokensOf(engine, body.options, promptLength(plan)),
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
   };
   const { loadMs = 0 } = runOptions;

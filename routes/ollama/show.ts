@@ -20,7 +20,7 @@ const answer = z.object({
   template: z.string().openapi({ description: "In Jinja" }),
   details: modelEntry.shape.details,
   model_info: z.record(z.string(), z.union([z.string(), z.number()])),
-  capabilities: z.array(z.enum(["completion", "tools", "thinking", "insert", "embedding"])),
+  capabilities: z.array(z.enum(["completion", "tools", "thinking", "insert", "embedding", "vision"])),
   modified_at: modelEntry.shape.modified_at,
 }).openapi("OllamaShow");
 
@@ -70,6 +70,7 @@ async function capabilitiesOf(engine: Engine): Promise<z.output<typeof answer>["
     ...(/\btools\b/.test(engine.chatTemplate.source) ? ["tools" as const] : []),
     ...(await thinks(engine) ? ["thinking" as const] : []),
     ...(engine.tokenizer.infill ? ["insert" as const] : []),
+    ...(engine.model.images ? ["vision" as const] : []),
   ];
 }
 

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, DEFAULT_SAMPLING, type Engine } from "../../engine/mod.ts";
+import { DEFAULT_SAMPLING, type Engine } from "../../engine/mod.ts";
 import type { Piece } from "../../engine/answers/pieces.ts";
 import {
   ANY_OBJECT,
@@ -30,6 +30,7 @@ import {
   type RunOptions,
 } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
+import { type ImageSender, promptLength, readImages, type SeenPlan } from "../generation/images.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
 import { hostedWarnings } from "../generation/tools.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
@@ -41,8 +42,8 @@ import {
   type ResponseSettings,
 } from "./responses/answer.ts";
 import { type CalledTool, joinedName } from "./responses/called_tool.ts";
-import { conversationOf, refuseStored, storedItems } from "./responses/history.ts";
-import { inputField, type Item, toChat } from "./responses/items.ts";
+import { type Conversation, conversationOf, refuseStored, storedItems } from "./responses/history.ts";
+import { inputField, toChat } from "./responses/items.ts";
 import {
   checkResponseTools,
   clientTools,
@@ -163,30 +164,34 @@ export const responses = generation({
   prepare,
 });
 
-export const responseTokens = endpoint({
-  method: "post",
-  path: "/v1/responses/input_tokens",
-  operationId: "countResponseInputTokens",
-  tag: "Generation",
-  summary: "Count the tokens of an input",
-  description: "Takes the same body as /v1/responses, because tools and schemas are part of some prompts.",
-  body: request,
-  example: { model: "demo", input: "Who are you?" },
-  answer: z.object({ object: z.literal("response.input_tokens"), input_tokens: z.number().int() })
-    .openapi("ResponseInputTokens"),
-  answers: "The count",
-  refusals: MODEL_REFUSALS,
-}, ({ body, raw, owner }, { models, responses }) =>
-  withModel(models, body.model, raw, async (engine) => {
-    const { earlier, input } = await conversationOf(body, { responses: responses.of(owner) });
-    const plan = await paced(() => planOf(engine, body, [...earlier, ...input]));
-    return { object: "response.input_tokens" as const, input_tokens: plan.prompt.length };
-  }));
+export const responseTokens = endpoint(
+  {
+    method: "post",
+    path: "/v1/responses/input_tokens",
+    operationId: "countResponseInputTokens",
+    tag: "Generation",
+    summary: "Count the tokens of an input",
+    description: "Takes the same body as /v1/responses, because tools and schemas are part of some prompts.",
+    body: request,
+    example: { model: "demo", input: "Who are you?" },
+    answer: z.object({ object: z.literal("response.input_tokens"), input_tokens: z.number().int() })
+      .openapi("ResponseInputTokens"),
+    answers: "The count",
+    refusals: MODEL_REFUSALS,
+  },
+  ({ body, raw, owner, caller }, { models, responses }) =>
+    withModel(models, body.model, raw, async (engine) => {
+      const items = await conversationOf(body, { responses: responses.of(owner) });
+      const plan = await planOf(engine, body, items, { ...caller, signal: raw.signal });
+      return { object: "response.input_tokens" as const, input_tokens: promptLength(plan) };
+    }),
+);
 
 /** Prepares a request of the Responses API. Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  const { earlier, input } = await conversationOf(body, options);
-  const plan = await paced(() => planOf(engine, body, [...earlier, ...input]));
+  const items = await conversationOf(body, options);
+  const { input } = items;
+  const plan = await planOf(engine, body, items, options);
   await checkForm(engine, plan.constraint, formsOf(body), options);
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
   const asked = {
@@ -250,20 +255,32 @@ async function* streamed(
 }
 
 /** Returns the prompt and the form of its answer. Throws ApiError, or the engine's error for its tools. */
-function planOf(engine: Engine, body: Body, items: readonly Item[]): ChatPlan {
+async function planOf(
+  engine: Engine,
+  body: Body,
+  { earlier, input }: Conversation,
+  sender: ImageSender,
+): Promise<SeenPlan> {
   const variables = body.chat_template_kwargs ?? {};
   const thinking = {
     reasoning_effort: body.reasoning?.effort,
     thinking_budget_tokens: body.thinking_budget_tokens,
   };
+  const chat = await paced(() =>
+    toChat([...earlier, ...input], body.instructions, flatNames(body), earlier.length)
+  );
+  const { messages, images } = await readImages(engine, chat, sender);
   try {
-    return engine.chatForm.plan({
-      messages: toMessages(toChat(items, body.instructions, flatNames(body))),
-      ...responseTools(body),
-      constraint: (textForm(body) ?? formOf(body))?.constraint,
-      ...reasoningOf(thinking, variables),
-      variables,
-    });
+    const plan = await paced(() =>
+      engine.chatForm.plan({
+        messages: toMessages(messages),
+        ...responseTools(body),
+        constraint: (textForm(body) ?? formOf(body))?.constraint,
+        ...reasoningOf(thinking, variables),
+        variables,
+      })
+    );
+    return { ...plan, images };
   } catch (error) {
     if (!(error instanceof Error) || error.name !== "ChatTemplateError") throw error;
     throw new ApiError(400, "chat_template_error", error.message, { param: "input" });

@@ -420,7 +420,19 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   ],
   [
     { input: [{ role: "user", content: [{ type: "input_image", image_url: "x" }] }] },
-    "invalid_value",
+    "unsupported_image_url",
+    "input[0].content[0].image_url",
+  ],
+  [
+    {
+      input: [{ role: "user", content: [{ type: "input_image", image_url: "data:image/png;base64,AA==" }] }],
+    },
+    "unsupported_content",
+    "input[0].content[0].image_url",
+  ],
+  [
+    { input: [{ role: "system", content: [{ type: "input_image" }] }] },
+    "unsupported_content",
     "input[0].content[0].type",
   ],
   [

@@ -1,6 +1,6 @@
 import { mapInSlices } from "../../pacing/pauses.ts";
 import type { ChatMessage } from "../../tokenizer/types.ts";
-import { callAsJson, textOf } from "../history.ts";
+import { callAsJson, joinedContent, textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { hermesSyntax } from "./hermes.ts";
@@ -34,8 +34,8 @@ function inWords(
   // The template itself must be the one to refuse the system message.
   if (isSystem && role === "user") return [first, ...inWords(others, tools, role)];
   if (isSystem || first?.role === role) {
-    const texts = [textOf(first), instructions(tools)];
-    const content = (role === "user" ? texts.reverse() : texts).join("\n\n");
+    const contents = [first.content, instructions(tools)];
+    const content = joinedContent(role === "user" ? contents.reverse() : contents, "\n\n");
     return [{ ...first, content }, ...others];
   }
   return [{ role, content: instructions(tools) }, ...told];
@@ -54,7 +54,10 @@ To call one, write its name and its arguments as JSON in this form, and nothing 
 
 function callsInWords(message: ChatMessage): ChatMessage {
   if (message.role === "tool") {
-    return { role: "user", content: `<tool_response>\n${textOf(message)}\n</tool_response>` };
+    return {
+      role: "user",
+      content: joinedContent(["<tool_response>\n", message.content, "\n</tool_response>"]),
+    };
   }
   const { tool_calls, ...rest } = message;
   if (!Array.isArray(tool_calls) || tool_calls.length === 0) return rest;
@@ -69,8 +72,9 @@ function joinResults(messages: readonly ChatMessage[]): ChatMessage[] {
     const last = joined.at(-1);
     const together = last?.role === "user" && message.role === "user" &&
       textOf(message).startsWith("<tool_response>");
-    if (together) joined[joined.length - 1] = { ...last, content: `${textOf(last)}\n${textOf(message)}` };
-    else joined.push(message);
+    if (together) {
+      joined[joined.length - 1] = { ...last, content: joinedContent([last.content, message.content], "\n") };
+    } else joined.push(message);
   }
   return joined;
 }

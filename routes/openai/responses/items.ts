@@ -1,12 +1,13 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, refuse, text } from "../../core/fields.ts";
 import { jsonObject } from "../../generation/constraints.ts";
+import { checkImageUrl, IMAGE } from "../../generation/image_urls.ts";
 import {
   argumentsText,
   callArguments,
   callId,
   type ChatMessageBody,
-  IMAGE_LEFT_OUT,
+  type Part,
 } from "../../generation/messages.ts";
 import { type CalledTool, joinedName, SHELL } from "./called_tool.ts";
 
@@ -18,23 +19,21 @@ const texts = [
   z.object({ type: z.literal("refusal"), refusal: z.string() }),
 ] as const;
 
-const said = z.discriminatedUnion("type", texts, {
-  error: 'must be "input_text" or "output_text": this model reads text only',
+const image = z.object({
+  type: z.literal("input_image"),
+  image_url: z.string().nullish().openapi({
+    description: "A data URL with a PNG, JPEG, WebP or GIF image in base64",
+  }),
+  detail: z.string().nullish(),
 });
-/**
- * Schema of a tool's output. Tools may return images, which stay in the history: a refusal would end an agent's
- * session.
- */
-const returned = z.discriminatedUnion("type", [...texts, z.object({ type: z.literal("input_image") })], {
+
+const said = z.discriminatedUnion("type", [...texts, image], {
   error: 'must be "input_text", "output_text" or "input_image"',
 });
 
-const contentOf = <P extends z.ZodType>(part: P) =>
-  z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
-    error: "must be a text or an array of text parts",
-  });
-
-const content = contentOf(returned);
+const content = z.union([z.string(), boundedArray(said, 0, LIMITS.contentParts)], {
+  error: "must be a text or an array of parts",
+});
 
 type Content = z.output<typeof content>;
 
@@ -45,7 +44,17 @@ const message = z.object({
   type: z.literal("message").optional(),
   ...itemId,
   role: z.enum(["user", "assistant", "system", "developer"]),
-  content: contentOf(said),
+  content,
+}).superRefine(({ role, content }, ctx) => {
+  if (typeof content === "string") return;
+  for (const [i, part] of content.entries()) {
+    if (part.type !== "input_image") continue;
+    if (role === "user") checkImageUrl(ctx, ["content", i, IMAGE], part.image_url);
+    else {
+      const message = "Only messages of the user and outputs of tools may have images";
+      refuse(ctx, ["content", i, "type"], "unsupported_content", message);
+    }
+  }
 });
 
 const id = text(1, 256);
@@ -182,12 +191,14 @@ export function itemsOf(input: Input): AnyItem[] {
 
 /**
  * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive
- * thinking, texts and calls of the assistant become one message, as chat templates expect.
+ * thinking, texts and calls of the assistant become one message, as chat templates expect. `earlier`: the number of
+ * items that are not in the request's input.
  */
 export function toChat(
   items: readonly Item[],
   instructions: string | null | undefined,
   nameOf: (called: CalledTool) => string = ({ name, namespace }) => joinedName(name, namespace),
+  earlier = 0,
 ): ChatMessageBody[] {
   const messages: ChatMessageBody[] = [];
   const shellIds = new Map<string, string>();
@@ -202,18 +213,20 @@ export function toChat(
   };
   const hasSpoken = ({ content, tool_calls }: ChatMessageBody) =>
     content !== null || tool_calls !== undefined;
-  for (const item of items) {
+  for (const [i, item] of items.entries()) {
+    const place = i < earlier ? undefined : `input[${i - earlier}]`;
     if (item.type === "reasoning") {
       const thought = thoughtOf(item);
       if (thought !== "") {
         turn((last) => hasSpoken(last) || last.reasoning_content !== undefined).reasoning_content = thought;
       }
     } else if ("output" in item) {
-      messages.push({ role: "tool", tool_call_id: outputId(item, shellIds), content: textOf(item.output) });
+      const content = partsOf(item.output, place && `${place}.output`);
+      messages.push({ role: "tool", tool_call_id: outputId(item, shellIds), content });
     } else if ("role" in item) {
-      const text = textOf(item.content);
-      if (item.role === "assistant") turn(hasSpoken).content = text;
-      else messages.push({ role: item.role, content: text });
+      const content = partsOf(item.content, place && `${place}.content`);
+      if (item.role === "assistant") turn(hasSpoken).content = content;
+      else messages.push({ role: item.role, content });
     } else if (item.type !== "web_search_call") {
       const call = callOf(item, nameOf);
       if (item.type === "local_shell_call" && item.id && call.id) shellIds.set(item.id, call.id);
@@ -223,11 +236,17 @@ export function toChat(
   return messages;
 }
 
-function textOf(content: Content): string {
+/** Returns a content as text or, with images, as parts. `place`: the content's field. */
+function partsOf(content: Content, place = "previous_response_id"): string | Part[] {
   if (typeof content === "string") return content;
-  return content.map((part) =>
-    part.type === "refusal" ? part.refusal : part.type === "input_image" ? IMAGE_LEFT_OUT : part.text
-  ).join("\n");
+  const parts = content.map((part, i): Part => {
+    if (part.type !== "input_image") {
+      return { type: "text", text: part.type === "refusal" ? part.refusal : part.text };
+    }
+    const param = place === "previous_response_id" ? place : `${place}[${i}].${IMAGE}`;
+    return { type: IMAGE, image_url: part.image_url ?? "", param };
+  });
+  return parts.some(({ type }) => type === IMAGE) ? parts : parts.map(({ text }) => text).join("\n");
 }
 
 /** Returns the reasoning text, or its summary if there is none. */

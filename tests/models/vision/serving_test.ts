@@ -80,13 +80,13 @@ Deno.test("images: chat completions refuse data that is not an image, and remote
     }
     const small = image(urlOf(await png(8, 8, 1)));
     const many = await refusal(client, Array.from({ length: 9 }, () => small));
-    assertEquals(many, [400, "too_many_images", "messages[0].content[8]"]);
+    assertEquals(many, [400, "too_many_images", "messages[0].content[8].image_url"]);
   });
 });
 
 Deno.test("images: a model without a tower refuses images", async () => {
   await withClient(false, async (client) => {
-    const expected = [400, "unsupported_content", "messages[0].content[1].type"];
+    const expected = [400, "unsupported_content", "messages[0].content[1].image_url"];
     assertEquals(await refusal(client, [text, image(urlOf(await png(64, 64, 1)))]), expected);
   });
 });
