@@ -29,6 +29,7 @@ export { parseLargeJson, writeLargeJson } from "./pacing/json.ts";
 export { adaptedId, adapterNamed } from "./models/adapted_engine.ts";
 export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";
+export { promptLength } from "./schedule/images.ts";
 export { MOST_IMAGE_BYTES } from "./vision/limits.ts";
 export type {
   ChatMessage,

@@ -1,6 +1,7 @@
-import { fingerprintModel, fingerprintTemplate } from "../engine/load/fingerprint.ts";
+import { fingerprintFile, fingerprintModel, fingerprintTemplate } from "../engine/load/fingerprint.ts";
 import { describeModel } from "../engine/load/describe.ts";
 import { defaultBackend, type GivenTemplate } from "../engine/load/load.ts";
+import { measureTower } from "../engine/load/load_tower.ts";
 import { identityContext } from "../engine/load/size.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
@@ -30,6 +31,8 @@ export interface AnsweringModel {
   /** Chat template that overrides the file's. */
   readonly chatTemplate?: GivenTemplate;
   readonly lora?: readonly string[];
+  /** File of the vision tower; by default one beside the model that fits it. */
+  readonly mmproj?: string;
 }
 
 /**
@@ -38,13 +41,15 @@ export interface AnsweringModel {
  * another machine. Reads the header and some pages of the file. Throws GgufError for a model that compy cannot run.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, pooling, activations, chatTemplate: given } = model;
+  const { path, pooling, activations, chatTemplate: given, mmproj } = model;
   const { backend = defaultBackend(), arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const described = await describeModel({ ...model, model: path });
   const { weights, chatTemplate } = await fingerprintModel(described.file);
+  const tower = await measureTower(described, { mmproj, backend });
   return {
     "model": modelName(path),
     "weights": weights,
+    ...(tower ? { "vision tower": await fingerprintFile(tower.report.path) } : {}),
     "chat template": given ? fingerprintTemplate(given.source) : chatTemplate,
     "backend": backend === "webgpu" ? `${backend}, ${arithmetic}` : backend,
     "KV cache": kvType,

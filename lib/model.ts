@@ -144,7 +144,7 @@ export let identityOf: (model: Model) => Promise<ModelIdentity>;
 /** @internal Settings that affect answers and that the loaded engine does not report. */
 export type AnswerSettings = Pick<
   AnsweringModel,
-  "arithmetic" | "kvType" | "activations" | "pooling" | "chatTemplate" | "lora"
+  "arithmetic" | "kvType" | "activations" | "pooling" | "chatTemplate" | "lora" | "mmproj"
 >;
 
 /**
@@ -172,8 +172,8 @@ export class Model implements AsyncDisposable {
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora } = {}) =>
-      new Model(loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora });
+    modelOf = (loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora, mmproj } = {}) =>
+      new Model(loaded, { arithmetic, kvType, activations, pooling, chatTemplate, lora, mmproj });
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 

@@ -4,14 +4,16 @@ import { type JobInput, openFile, type OpenInput } from "../jobs/input.ts";
 import type { OutputForm } from "../jobs/output_form.ts";
 import type { RawLine } from "../jobs/lines.ts";
 import { readFully, type Storage, type StorageFile } from "../jobs/journal/storage.ts";
+import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
+import type { Cell } from "./cells.ts";
 import { hasMark } from "./csv.ts";
 import { askedOf, type Question, type TableJob } from "./question.ts";
 import { answeredRows, keptRows, resultColumns } from "./results.ts";
 import { renderRows } from "./render.ts";
 import type { Row, Table } from "./table.ts";
 import { openTable } from "./open.ts";
-import { parseTemplate, type Template } from "./template.ts";
+import { parseTemplate, type Template, unknownColumn } from "./template.ts";
 
 const URL = "/v1/chat/completions";
 const encoder = new TextEncoder();
@@ -64,7 +66,10 @@ class TableInput implements JobInput {
 
   async *lines(maxLineBytes: number): AsyncGenerator<RawLine> {
     let index = 0;
-    for await (const row of this.table.rows(this.template.columns)) {
+    const { image } = this.job.question;
+    for await (
+      const row of this.table.rows([...this.template.columns, ...(image === undefined ? [] : [image])])
+    ) {
       yield lineOf(row, index, this.template, this.job, maxLineBytes);
       index += 1;
     }
@@ -89,8 +94,12 @@ class TableInput implements JobInput {
   }
 }
 
-/** Returns the parsed prompt. Throws BatchError if it does not fit the table. */
-function templateOf({ prompt }: Question, { columns }: Table, name: string): Template {
+/** Returns the parsed prompt. Throws BatchError if the question does not fit the table. */
+function templateOf({ prompt, image }: Question, { columns }: Table, name: string): Template {
+  if (image !== undefined && !columns.includes(image)) {
+    const problem = ` for "${name}": ${unknownColumn(image, columns)}`;
+    throw new BatchError("input_unreadable", ["Invalid ", { image: undefined }, problem], false);
+  }
   try {
     return parseTemplate(prompt, columns);
   } catch (error) {
@@ -103,24 +112,45 @@ function templateOf({ prompt }: Question, { columns }: Table, name: string): Tem
 function lineOf(row: Row, index: number, template: Template, job: TableJob, maxLineBytes: number): RawLine {
   const customId = `row-${index + 1}`;
   const { number, place } = row;
+  const { question: { system, image, fields }, form: { schema } } = job;
   const prompt = row.fault === undefined ? template.render(row.cells) : undefined;
-  if (prompt === undefined || prompt.trim() === "") {
-    const fault = row.fault === undefined
-      ? { customId, code: "empty_prompt", message: emptyPrompt(template) }
-      : { customId, code: "invalid_row", message: row.fault };
+  const url = image === undefined || row.fault !== undefined ? "" : imageUrl(row.cells.at(-1)!);
+  if (prompt === undefined || prompt.trim() === "" || url === undefined) {
+    const fault = row.fault !== undefined
+      ? { customId, code: "invalid_row", message: row.fault }
+      : url === undefined
+      ? { customId, code: "empty_image", message: `"${image}" has no image` }
+      : { customId, code: "empty_prompt", message: emptyPrompt(template) };
     const bytes = encoder.encode(fault.message);
     return { index, number, place, bytes, length: bytes.length, fault };
   }
-  const { question: { system, fields }, form: { schema } } = job;
+  const content = image === undefined
+    ? prompt
+    : [{ type: "image_url", image_url: { url } }, { type: "text", text: prompt }];
   const messages = [
     ...(system === undefined ? [] : [{ role: "system", content: system }]),
-    { role: "user", content: prompt },
+    { role: "user", content },
   ];
   const form = schema && { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
   const body = { messages, ...fields, ...(form && { response_format: form }) };
   const bytes = encoder.encode(JSON.stringify({ custom_id: customId, method: "POST", url: URL, body }));
   const isTooLong = bytes.length > maxLineBytes;
   return { index, number, place, bytes: isTooLong ? undefined : bytes, length: bytes.length };
+}
+
+/**
+ * Returns a cell as the URL of an image; undefined without an image. The cell has bytes, a path or a data URL, or is a
+ * structure with `bytes` or `path`, as data sets on Hugging Face have.
+ */
+function imageUrl(cell: Cell): string | undefined {
+  if (cell instanceof Uint8Array) return `data:image/png;base64,${Buffer.from(cell).toString("base64")}`;
+  if (typeof cell === "string") {
+    if (cell.trim() === "") return undefined;
+    return /^(?:data|file|https?):/i.test(cell) ? cell : `file:${cell}`;
+  }
+  if (typeof cell !== "object" || cell === null || Array.isArray(cell)) return undefined;
+  const { bytes, path } = cell as { readonly bytes?: Cell; readonly path?: Cell };
+  return imageUrl(bytes ?? path ?? null);
 }
 
 function emptyPrompt({ columns }: Template): string {

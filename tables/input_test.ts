@@ -201,3 +201,39 @@ Deno.test("table: answers that do not match the schema fail, and can be retried"
     "text,n,error\na,1,\nb,,The answer is not the JSON that the schema requires\n",
   );
 });
+
+Deno.test("table: a column of bytes, paths or structures gives each row an image before the prompt", async () => {
+  const png = new Uint8Array([0x89, 0x50, 0xff]);
+  const url = `data:image/png;base64,${png.toBase64()}`;
+  const cells = [
+    ["a/b.png", "file:a/b.png"],
+    [url, url],
+    ["file:c.png", "file:c.png"],
+    [{ bytes: null, path: "d.png" }, "file:d.png"],
+    [{ path: null }, undefined],
+    ["", undefined],
+    [null, undefined],
+    [3, undefined],
+  ] as const;
+  const rows = cells.map(([image], i) => JSON.stringify({ i, image })).join("\n");
+  const asked = new Map<string, unknown>();
+  const execute: Execute = ({ body }) => {
+    const [image, text] =
+      (body.messages as { content: { text?: string; image_url?: { url: string } }[] }[])[0].content;
+    asked.set(text.text!, image.image_url!.url);
+    return Promise.resolve({ status: 200, body: answer("yes") });
+  };
+  const storage = storageWith(rows, "in.csv");
+  const question = { prompt: "{i}", image: "image", fields: {} };
+  const read = { format: "jsonl" } as const;
+  await run(storage, execute, { question, read, write: { format: "jsonl" } });
+  const expected = cells.flatMap(([, wanted], i) => wanted === undefined ? [] : [[`${i}`, wanted] as const]);
+  assertEquals([...asked].sort(), expected);
+  const faults = storage.content("out")!.trimEnd().split("\n").map((line) => JSON.parse(line).error);
+  assertEquals(faults.slice(4), [5, 6, 7, 8].map((n) => `Line ${n}: "image" has no image`));
+  const other = { ...question, image: "photo" };
+  const error = await assertRejects(() =>
+    run(storageWith(rows, "in.csv"), execute, { question: other, read })
+  );
+  assert((error as Error).message.includes('there is no column "photo"'), (error as Error).message);
+});

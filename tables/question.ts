@@ -10,6 +10,8 @@ export interface Question {
   readonly prompt: string;
   /** System message, the same for all rows. */
   readonly system?: string;
+  /** Column with an image for each row: its bytes, its path in the folder of images, or a data URL. */
+  readonly image?: string;
   /** Request fields besides messages and schema: `max_tokens`, `temperature`, … */
   readonly fields: Readonly<Record<string, unknown>>;
 }
@@ -69,12 +71,15 @@ export function revisedFields(given: AnswerFields, before: AnswerFields): Asked 
 }
 
 /** Returns a job's question and its answer fields, as options with their values. */
-export function askedOf({ read, question: { prompt, system, fields }, form: { schema } }: TableJob): Asked {
+export function askedOf(
+  { read, question: { prompt, system, image, fields }, form: { schema } }: TableJob,
+): Asked {
   const said = [
     ["--in-format", read.format],
     ["--separator", read.format === "csv" ? read.separator : undefined],
     ["--prompt", prompt],
     ["--system", system],
+    ["--image", image],
     ["--schema", schema && cellJson(schema as Parameters<typeof cellJson>[0])],
     ...FIELDS.map(({ option, field }) => [option, fields[field]?.toString()]),
   ] as const;

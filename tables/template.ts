@@ -43,7 +43,8 @@ export function parseTemplate(text: string, known: readonly string[]): Template 
 
 const MAX_SHOWN = 20;
 
-function unknownColumn(name: string, known: readonly string[]): string {
+/** Returns why there is no such column. */
+export function unknownColumn(name: string, known: readonly string[]): string {
   const shown = known.slice(0, MAX_SHOWN).map((column) => `"${column}"`).join(", ");
   const more = known.length > MAX_SHOWN ? `, and ${known.length - MAX_SHOWN} more` : "";
   return `there is no column "${name}"; the columns are ${shown}${more}. Write {{ for a brace`;

@@ -3,6 +3,7 @@ import { errorsPath } from "../../lib/batch/batch.ts";
 import { READ_LIMITS, readAhead, readsAhead } from "./prefill.ts";
 import { diskStorage, jobIdentity, LINE_LIMITS, Retry, RETRY_AGAIN } from "../../lib/batch/jobs.ts";
 import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
+import { IMAGE_FOLDER, withImageFolder } from "./images.ts";
 import { ALIAS, aliasesOf } from "./names.ts";
 import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
 import { UsageError } from "../shared/flags.ts";
@@ -15,6 +16,7 @@ const OPTIONS = {
   errors: path("FILE", { help: "the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)" }),
   ...ENGINE_SETTINGS,
   alias: ALIAS,
+  images: IMAGE_FOLDER,
   failOnErrors: onOff({ help: "exit code 1 if any line of the job still has an error" }),
   json: onOff({
     help: 'print the progress as JSON lines, and at the end {"event":"merged","completed","failed"}',
@@ -52,7 +54,8 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
   const asked = engineOptions(values);
   const identity = await jobIdentity(output);
   const isAhead = readsAhead(identity?.settings);
-  const { engine, world } = isAhead ? await readAhead(asked, here) : { engine: asked, world: here };
+  const seeing = await withImageFolder(values.images, here);
+  const { engine, world } = isAhead ? await readAhead(asked, seeing) : { engine: asked, world: seeing };
   const limits = isAhead ? READ_LIMITS : LINE_LIMITS;
   const job = {
     input: given.operand("IN"),

@@ -4,6 +4,7 @@ import { errorsPath } from "../../lib/batch/batch.ts";
 import { firstLines } from "../../lib/batch/jobs.ts";
 import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
 import { dryRun } from "./dry_run.ts";
+import { IMAGE_FOLDER, withImageFolder } from "./images.ts";
 import { ALIAS, aliasesOf, examinerOf } from "./names.ts";
 import { JOB, namedFiles } from "./pipe.ts";
 import { BOUND_NOTE, jobShape, noteTo, TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
@@ -27,6 +28,7 @@ const OPTIONS = {
   job: JOB,
   ...ENGINE_SETTINGS,
   alias: ALIAS,
+  images: IMAGE_FOLDER,
   limit: count({
     min: 1,
     max: MAX_LIMIT,
@@ -103,10 +105,10 @@ Example:
 `;
 
 /** Runs `batch run …`. Returns the exit code. */
-export async function runCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+export async function runCommand(args: readonly string[], here: BatchWorld): Promise<number> {
   const usesNats = args.some((word) => /^--nats(=|$)/.test(word));
   const table = { ...OPTIONS, ...TABLE_SETTINGS, ...usesNats ? { parallel: PARALLEL_WITH_NATS } : {} };
-  const given = readWords(table, args, HELP, { operands: ["IN"], print: world.host.out });
+  const given = readWords(table, args, HELP, { operands: ["IN"], print: here.host.out });
   if (given === undefined) return 0;
   const { values, sources } = given;
   const { dryRun: isDry, limit, order = "input" } = values;
@@ -120,6 +122,12 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
       "--dry-run measures this machine, but with --nats other machines answer the lines: leave out --nats",
     );
   }
+  if (nats !== undefined && values.images !== undefined) {
+    throw new UsageError(
+      "--images names files of this machine, but with --nats other machines answer the lines: use data URLs",
+    );
+  }
+  const world = await withImageFolder(values.images, here);
   const engine = engineOptions(values);
   if (nats !== undefined) workersBackend(engine.backend);
   const aliases = aliasesOf(values);

@@ -37,6 +37,10 @@ export const TABLE_SETTINGS = {
       "the question for each row; {column} stands for its cell, {{ and }} for braces (default for .txt: " +
       `{${TEXT_COLUMN}}, the line itself)`,
   }),
+  image: text("COLUMN", {
+    help:
+      "a column with an image for each row, before the prompt: bytes (Parquet), or paths in the folder of --images",
+  }),
   system: text("TEXT", { help: "the system message, the same for all rows" }),
   schema: path("FILE", {
     help: "a JSON schema that the answers follow; each field of an object becomes a column",
@@ -125,7 +129,8 @@ export async function jobShape(
   const renamed = new Set<string>();
   const given = fieldsOf(values);
   const before = recorded === undefined ? given : recordedFields(recorded);
-  const question = { prompt, system: values.system, fields: requestFields(before) };
+  const { system, image } = values;
+  const question = { prompt, system, image, fields: requestFields(before) };
   const fields = requestFields({ ...before, ...given });
   const asked = revisedFields(given, before);
   const open = openTableInput({

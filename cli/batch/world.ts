@@ -12,6 +12,7 @@ import {
   COMPUTE,
   CTX,
   DRAFTS,
+  IMAGES,
   KV_MB,
   MAX_PARALLEL,
   MODEL,
@@ -69,6 +70,7 @@ export const ENGINE_SETTINGS = {
   ...COMPUTE,
   ...DRAFTS,
   ...ADAPTERS,
+  ...IMAGES,
   ...VECTORS,
   ...PROMPT_CACHE,
 };

@@ -26,6 +26,7 @@ export interface Settings {
   readonly aliases?: string;
   /** Prompt, input and output of a table job. */
   readonly prompt?: string;
+  readonly image?: string;
   readonly system?: string;
   readonly schema?: string;
   readonly maxTokens?: number;

@@ -1,5 +1,6 @@
 import type { Hash } from "node:crypto";
 import { type ByteSource, withSources } from "../gguf/byte_source.ts";
+import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorInfo } from "../gguf/types.ts";
 
 /** Identifies a model's content by SHA-256 digests in hex. */
@@ -33,6 +34,11 @@ export async function fingerprintModel(gguf: GgufFile): Promise<ModelFingerprint
   }
   await withSources(gguf, (files) => sampleTensors(gguf, files, weights));
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
+}
+
+/** Returns the digest of a file's tensors and metadata. Throws GgufError. */
+export async function fingerprintFile(path: string): Promise<string> {
+  return (await fingerprintModel(await openGguf(path))).weights;
 }
 
 /** Returns the fingerprint digest for a file with this single chat template. */

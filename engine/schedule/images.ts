@@ -129,6 +129,11 @@ class LineJoiner {
   }
 }
 
+/** Returns the number of tokens of a prompt that has one token for each image. */
+export function promptLength(prompt: readonly number[], images: readonly PromptImage[] = []): number {
+  return images.reduce((sum, image) => sum + tokensOf(image) - 1, prompt.length);
+}
+
 /** Returns the images' rows for tokens from `first` to before `end`. The token `first` has the step's row `start`. */
 export function givenRows(
   { placed, rows }: SequenceImages,

@@ -1,4 +1,4 @@
-import { type Engine, EngineError, type GenerateRequest } from "../../engine/mod.ts";
+import { type Engine, EngineError, type GenerateRequest, promptLength } from "../../engine/mod.ts";
 import type { Answer } from "../answers.ts";
 import type { Execute } from "./dispatch.ts";
 import type { BatchRequest } from "../request.ts";
@@ -91,21 +91,22 @@ export class TokenCounter {
     return this.refusal && { code: this.refusal.code, message: this.refusal.message };
   }
 
-  private count({ prompt, maxTokens }: GenerateRequest): Promise<never> {
-    const room = Math.max(0, this.engine.model.contextLength - prompt.length);
-    this.add(prompt, maxTokens === 0 ? 0 : 1);
+  private count({ prompt, images, maxTokens }: GenerateRequest): Promise<never> {
+    const length = promptLength(prompt, images);
+    const room = Math.max(0, this.engine.model.contextLength - length);
+    this.add(prompt, maxTokens === 0 ? 0 : 1, length);
     this.answer += Math.min(room, maxTokens ?? room);
     return Promise.reject(new Counted());
   }
 
   /** Counts a prompt, and refuses it if `wanted` more tokens do not fit into the context. */
-  private add(prompt: readonly number[], wanted: number): void {
+  private add(prompt: readonly number[], wanted: number, length = prompt.length): void {
     if (this.prompts.has(prompt)) return;
     this.prompts.add(prompt);
-    this.prompt += prompt.length;
+    this.prompt += length;
     const { contextLength } = this.engine.model;
-    if (prompt.length + wanted <= contextLength) return;
-    const message = `the prompt has ${prompt.length} tokens, and the context holds ${contextLength}` +
+    if (length + wanted <= contextLength) return;
+    const message = `the prompt has ${length} tokens, and the context holds ${contextLength}` +
       `${wanted > 0 ? ", with at least one for the answer" : ""}: shorten it, or give more (--ctx)`;
     this.refusal ??= new EngineError("context_length_exceeded", message);
   }

@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { countRequest, planOf } from "./request.ts";
-import { promptLength } from "../generation/images.ts";
+import { promptLength } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 
@@ -22,5 +22,6 @@ export const countTokens = endpoint({
   refusals: MODEL_REFUSALS,
 }, ({ body, raw, caller }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    return { input_tokens: promptLength(await planOf(engine, body, { ...caller, signal: raw.signal })) };
+    const { prompt, images } = await planOf(engine, body, { ...caller, signal: raw.signal });
+    return { input_tokens: promptLength(prompt, images) };
   }));

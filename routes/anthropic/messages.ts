@@ -1,10 +1,9 @@
-import type { Engine } from "../../engine/mod.ts";
+import { type Engine, promptLength } from "../../engine/mod.ts";
 import { messageAnswer, messageEvent } from "./answer.ts";
 import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { messageEvents, wholeMessage } from "./events.ts";
 import { formsOf, type MessagesBody, messagesRequest, planOf, thoughtsOf } from "./request.ts";
 import { engineRequest, generate, type Prepared, type RunOptions } from "../generation/generation.ts";
-import { promptLength } from "../generation/images.ts";
 import { hostedWarnings } from "../generation/tools.ts";
 import { hostedTypes } from "./tools.ts";
 import { generation } from "../generation/generation_endpoint.ts";
@@ -38,7 +37,7 @@ async function prepare(engine: Engine, body: MessagesBody, options: RunOptions):
     maxTokens: body.max_tokens,
   };
   const shape = {
-    promptTokens: promptLength(plan),
+    promptTokens: promptLength(plan.prompt, plan.images),
     maxTokens: body.max_tokens,
     thoughts: thoughtsOf(body),
   };

@@ -31,11 +31,6 @@ export interface SeenConversation {
 /** The plan of a chat with images. */
 export type SeenPlan = ChatPlan & { readonly images: readonly PromptImage[] };
 
-/** Returns the number of the prompt's tokens: an image has one in the plan, and then one per row of the tower. */
-export function promptLength({ prompt, images }: Pick<SeenPlan, "prompt" | "images">): number {
-  return images.reduce((sum, { rows, columns }) => sum + rows * columns - 1, prompt.length);
-}
-
 /**
  * Decodes a conversation's images. Throws ApiError 400 for a user's image that cannot be read, and for a model that
  * takes no images. In results of tools, a text replaces an image that cannot be read, because a refusal would end an

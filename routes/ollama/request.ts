@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { ChatRequest, Engine } from "../../engine/mod.ts";
+import { type ChatRequest, type Engine, promptLength } from "../../engine/mod.ts";
 import { ApiError } from "../core/errors.ts";
 import { LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import { ANY_OBJECT, type AskedForm, jsonForm, jsonSchema } from "../generation/constraints.ts";
@@ -10,7 +10,7 @@ import {
   type Prepared,
   type RunOptions,
 } from "../generation/generation.ts";
-import { type ImageSender, promptLength, readImages, type SeenPlan } from "../generation/images.ts";
+import { type ImageSender, readImages, type SeenPlan } from "../generation/images.ts";
 import { type ChatMessageBody, toMessages } from "../generation/messages.ts";
 import { answerChunks, type AnswerForm, chunkOf, wholeAnswer } from "./answer.ts";
 import { modelFields } from "./models.ts";
@@ -94,7 +94,7 @@ export async function prepareAnswer(
   const request = {
     ...engineRequest(engine, generationOptions(body.options), runOptions),
     ...plan,
-    maxTokens: maxTokensOf(engine, body.options, promptLength(plan)),
+    maxTokens: maxTokensOf(engine, body.options, promptLength(plan.prompt, plan.images)),
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
   };
   const { loadMs = 0 } = runOptions;

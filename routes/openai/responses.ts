@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { DEFAULT_SAMPLING, type Engine } from "../../engine/mod.ts";
+import { DEFAULT_SAMPLING, type Engine, promptLength } from "../../engine/mod.ts";
 import type { Piece } from "../../engine/answers/pieces.ts";
 import {
   ANY_OBJECT,
@@ -30,7 +30,7 @@ import {
   type RunOptions,
 } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
-import { type ImageSender, promptLength, readImages, type SeenPlan } from "../generation/images.ts";
+import { type ImageSender, readImages, type SeenPlan } from "../generation/images.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
 import { hostedWarnings } from "../generation/tools.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
@@ -183,7 +183,10 @@ export const responseTokens = endpoint(
     withModel(models, body.model, raw, async (engine) => {
       const items = await conversationOf(body, { responses: responses.of(owner) });
       const plan = await planOf(engine, body, items, { ...caller, signal: raw.signal });
-      return { object: "response.input_tokens" as const, input_tokens: promptLength(plan) };
+      return {
+        object: "response.input_tokens" as const,
+        input_tokens: promptLength(plan.prompt, plan.images),
+      };
     }),
 );
 

@@ -1,0 +1,33 @@
+import { type ImageFolder, openImageFolder } from "../../lib/batch/image_folder.ts";
+import { UsageError } from "../shared/flags.ts";
+import { path } from "../shared/settings.ts";
+import type { BatchWorld } from "./world.ts";
+
+export const IMAGE_FOLDER = path("FOLDER", {
+  help: "lines may name images in this folder, as file:PATH; the PATH is relative to it",
+});
+
+/**
+ * Returns the world whose lines may name images in the folder. The folder is part of the job's identity. Throws
+ * UsageError for a path that is not a folder.
+ */
+export async function withImageFolder(path: string | undefined, world: BatchWorld): Promise<BatchWorld> {
+  if (path === undefined) return world;
+  let folder: ImageFolder;
+  try {
+    folder = await openImageFolder(path);
+  } catch (error) {
+    throw new UsageError(`Cannot use --images "${path}": ${(error as Error).message}`);
+  }
+  return {
+    ...world,
+    openEngine: async (options) => {
+      const opened = await world.openEngine(options);
+      return { ...opened, identity: { ...opened.identity, "images folder": folder.path } };
+    },
+    execute: (engine, request) => {
+      const asked = { ...request, readImageFile: folder.read };
+      return world.execute(engine, asked);
+    },
+  };
+}

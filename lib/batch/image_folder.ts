@@ -1,0 +1,53 @@
+import { fromFileUrl, resolve, SEPARATOR } from "@std/path";
+import { MOST_IMAGE_BYTES } from "../../engine/mod.ts";
+
+/** A folder whose files lines may name as images. */
+export interface ImageFolder {
+  /** The folder's path without symbolic links. */
+  readonly path: string;
+  /** Returns the bytes of a file, or why it cannot be read. */
+  read(url: string): Promise<Uint8Array<ArrayBuffer> | string>;
+}
+
+/** Opens a folder of images. Throws Error if it is not a folder. */
+export async function openImageFolder(folder: string): Promise<ImageFolder> {
+  const path = await Deno.realPath(folder);
+  if (!(await Deno.stat(path)).isDirectory) throw new Error(`"${folder}" is not a folder`);
+  return { path, read: (url) => read(path, url) };
+}
+
+/**
+ * Reads a file by its URL: `file:///` and an absolute path in URL form, or `file:` and a path as it is. Neither `..` nor
+ * symbolic links lead out of the folder.
+ */
+async function read(folder: string, url: string): Promise<Uint8Array<ArrayBuffer> | string> {
+  let file: Deno.FsFile | undefined;
+  try {
+    const given = /^file:\/\//i.test(url) ? localPath(url) : url.slice("file:".length);
+    const path = await Deno.realPath(resolve(folder, given));
+    const base = folder.endsWith(SEPARATOR) ? folder : folder + SEPARATOR;
+    if (!path.startsWith(base)) return "the file is not in the folder of images";
+    const { isFile, size } = await Deno.stat(path);
+    if (!isFile) return "it is not a file";
+    if (size > MOST_IMAGE_BYTES) return `it must have at most ${MOST_IMAGE_BYTES} bytes (got ${size})`;
+    file = await Deno.open(path);
+    const bytes = new Uint8Array(size);
+    for (let at = 0; at < size;) {
+      const count = await file.read(bytes.subarray(at));
+      if (count === null) return "the file ended while it was read";
+      at += count;
+    }
+    return bytes;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return "the folder of images has no such file";
+    return "the file cannot be read";
+  } finally {
+    file?.close();
+  }
+}
+
+function localPath(url: string): string {
+  const parsed = new URL(url);
+  if (parsed.host !== "" && parsed.host !== "localhost") throw new Error("not of this machine");
+  return fromFileUrl(parsed);
+}
