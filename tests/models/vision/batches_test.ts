@@ -2,6 +2,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { parquetWriteBuffer } from "hyparquet-writer";
+import { say } from "../../../testing/campaign.ts";
 import { Random, testSeed } from "../../../testing/random.ts";
 import { fullTier } from "../../../testing/tier.ts";
 import { withFiles } from "./files.ts";
@@ -60,15 +61,18 @@ async function killed(
   random: Random,
 ): Promise<Uint8Array> {
   let kills = 0;
-  for (let code: number | undefined; code === undefined;) {
+  for (;;) {
     const killAfter = kills < KILLS ? wholeMs / (KILLS + 1) * random.below(1000) / 1000 : undefined;
-    const ended = await batch([...args, "--out", out], killAfter);
-    if (ended.code === undefined) kills++;
-    else assertEquals(ended.code, 0, ended.told);
-    code = ended.code;
+    const { code, told } = await batch([...args, "--out", out], killAfter);
+    if (code === undefined) {
+      kills++;
+      continue;
+    }
+    assertEquals(code, 0, told);
+    break;
   }
   assert(kills > 0, "the job ended before a kill");
-  console.log(`${ROWS} images, ${kills} kills, ${Math.round(wholeMs)} ms undisturbed`);
+  say(`${ROWS} images, ${kills} kills, ${Math.round(wholeMs)} ms undisturbed`);
   return await Deno.readFile(out);
 }
 
