@@ -72,7 +72,10 @@ export class FairTurns {
     const waiting = { asker, start: resolve };
     this.#waiting.add(waiting);
     const timer = patience && setTimeout(() => reject(patience.refusal()), patience.ms);
-    const leave = () => reject(signal!.reason);
+    const leave = () => {
+      this.#waiting.delete(waiting); // at once, so that the work does not start
+      reject(signal!.reason);
+    };
     signal?.addEventListener("abort", leave, { once: true });
     try {
       await promise;

@@ -95,13 +95,16 @@ export async function decode(task: ImageTask): Promise<ImageReply> {
   const { promise, resolve } = Promise.withResolvers<ImageReply>();
   const tooSlow = { refusal: `decoding it takes more than ${MOST_MS / 1000} s` };
   const timer = setTimeout(() => resolve(tooSlow), MOST_MS);
-  await Promise.race([decoder.ready, promise]);
-  decoder.port.onmessage = ({ data }: MessageEvent<ImageReply>) => resolve(data);
-  decoder.port.postMessage(task, [task.bytes.buffer]);
-  const reply = await promise;
-  clearTimeout(timer);
-  if (reply === tooSlow) decoder.stop();
-  else idle.unshift(decoder);
-  release();
-  return reply;
+  let reply: ImageReply = tooSlow;
+  try {
+    await Promise.race([decoder.ready, promise]);
+    decoder.port.onmessage = ({ data }: MessageEvent<ImageReply>) => resolve(data);
+    decoder.port.postMessage(task, [task.bytes.buffer]);
+    return reply = await promise;
+  } finally {
+    clearTimeout(timer);
+    if (reply === tooSlow) decoder.stop();
+    else idle.unshift(decoder);
+    release();
+  }
 }
