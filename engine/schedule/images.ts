@@ -129,9 +129,15 @@ class LineJoiner {
   }
 }
 
-/** Returns the number of tokens of a prompt that has one token for each image. */
+/**
+ * Returns the number of tokens of a prompt that has one token for each image. If line ends stand around an image, they
+ * may share tokens with the text's; the number is then too large by up to two for each image.
+ */
 export function promptLength(prompt: readonly number[], images: readonly PromptImage[] = []): number {
-  return images.reduce((sum, image) => sum + tokensOf(image) - 1, prompt.length);
+  return images.reduce(
+    (sum, { tokens, lines }) => sum + tokens.length - 1 + 2 * Math.sign(lines),
+    prompt.length,
+  );
 }
 
 /** Returns the images' rows for tokens from `first` to before `end`. The token `first` has the step's row `start`. */

@@ -86,7 +86,7 @@ function answersOf(jsonl: Uint8Array): unknown[] {
 
 for (const kind of ["a table of bytes", "lines with files"] as const) {
   fullTier.test(`batch with images: output equals that of an undisturbed run after kills: ${kind}`, async () => {
-    await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
+    await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
       const folder = await Deno.makeTempDir({ prefix: "batch-images-" });
       try {
         const images = await Promise.all(

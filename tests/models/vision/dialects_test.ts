@@ -17,7 +17,7 @@ type Post = (path: string, body: unknown) => Promise<{ status: number; body: Jso
 
 /** Runs `test` with a function that posts to a server for the model. */
 async function withServer(tower: boolean, test: (post: Post) => Promise<void>): Promise<void> {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
     if (!tower) await Deno.remove(file);
     const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 1024 });
     const app = createApp(engine);
@@ -211,7 +211,7 @@ Deno.test("images: without a tower, every dialect refuses images, says why, and 
 });
 
 fullTier.test("images: batch lines of every endpoint may have images", async () => {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
     const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 1024 });
     try {
       const data = (await png(64, 64, 1)).toBase64();

@@ -15,7 +15,7 @@ async function lines(client: OpenAI, file: string | null | undefined) {
 }
 
 fullTier.test("images: a server answers batches and continues stored responses with images", async () => {
-  await withFiles({ architecture: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
+  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model }) => {
     const data = await Deno.makeTempDir({ prefix: "images-" });
     try {
       await withLiveServer(["--model", model, "--ctx", "512"], async ({ client }) => {
