@@ -33,7 +33,8 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
                         run::<S, F, 2, 8, false>(s, args, x, corrections, p, rows)
                     }
                     5.. if const { !FAR && S::TILE >= 8 } => run::<S, F, 1, 8, false>(s, args, x, corrections, p, rows),
-                    3.. if const { !FAR } => run::<S, F, 1, 4, false>(s, args, x, corrections, p, rows),
+                    4.. if const { !FAR } => run::<S, F, 1, 4, false>(s, args, x, corrections, p, rows),
+                    3 if const { !FAR } => run::<S, F, 1, 3, false>(s, args, x, corrections, p, rows),
                     2.. => run::<S, F, 1, 2, FAR>(s, args, x, corrections, p, rows),
                     _ => run::<S, F, 1, 1, FAR>(s, args, x, corrections, p, rows),
                 }
