@@ -70,6 +70,8 @@ const OUTPUT_NORM = "output_norm";
 
 /** Head sizes must be multiples of this, because kernels read heads in whole vectors. */
 const HEAD_DIM_STEP = 16;
+/** Maximum number of query heads per KV head. */
+const MAX_GROUP = 256;
 
 export interface PlanOptions {
   /** Include the layer that drafts tokens. The file must have one (`hasDraftLayer`). */
@@ -199,8 +201,8 @@ function checkHeads(h: Hparams, allowed: Allowed = {}): void {
     refuse("key_length", h.keyLength, `a multiple of ${HEAD_DIM_STEP}`);
   }
   for (const { heads, kvHeads } of h.layers) {
-    if (kvHeads > 0 && heads / kvHeads > 64) {
-      refuse("head_count_kv", kvHeads, `at least a 64th of the ${heads} heads`);
+    if (kvHeads > 0 && heads / kvHeads > MAX_GROUP) {
+      refuse("head_count_kv", kvHeads, `at least a ${MAX_GROUP}th of the ${heads} heads`);
     }
   }
 }

@@ -281,6 +281,13 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
+  /** Adds a tensor of `shape` as a vector. Dimensions of 1 may be missing or added, as converters of an architecture differ. */
+  vectorOf(name: string, ...shape: number[]): TensorId {
+    const found = this.file.tensors.get(name)?.shape ?? shape;
+    const large = (sizes: readonly number[]) => sizes.filter((size) => size !== 1).join(" ");
+    return this.vector(name, ...large(found) === large(shape) ? found : shape);
+  }
+
   /** Adds the bias of a matrix, or one bias vector per expert; undefined where the file has none. */
   bias(name: string, ...shape: number[]): TensorId | undefined {
     return this.file.tensors.has(`${name}.bias`) ? this.vector(`${name}.bias`, ...shape) : undefined;

@@ -157,7 +157,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, Number(op.chunked)]);
-          assertEquals([r.u32(), r.f32()], [operand(op.sinks), op.softcap]);
+          assertEquals([r.u32(), r.f32(), r.u32()], [operand(op.sinks), op.softcap, operand(op.chosen)]);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);
@@ -190,7 +190,8 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           assertEquals(r.u32s(4), [op.weight, operand(op.bias), op.out, Number(op.add)]);
           break;
         case "short_conv":
-          assertEquals([code, ...r.u32s(4)], [9, op.x, op.first, op.weight, operand(op.bias)]);
+          assertEquals([code, ...r.u32s(3)], [9, op.x, op.first, op.weight]);
+          assertEquals(r.u32s(3), [op.keys, op.values, op.bias].map(operand));
           assertEquals([...r.u32s(4), r.f32()], [op.heads.layer, 8, 64, op.first === 0 ? 2 : 0, op.eps]);
           break;
         case "mamba2":

@@ -21,17 +21,22 @@ export const ATTENTION = opKind({
     chunked: flag,
     sinks: optional(weights),
     softcap: real,
+    /** The positions that each row sees, from `choose`. */
+    chosen: optional(floats("read")),
   },
   text: (op, t) => {
     const window = op.window === 0 ? "" : `, ${op.chunked ? "chunks of" : "window"} ${op.window}`;
     const sinks = op.sinks === undefined ? "" : `, sinks ${t.tensor(op.sinks)}`;
     const softcap = op.softcap === 0 ? "" : `, softcap ${op.softcap}`;
-    return `${t.buffer(op.out)} = attention(${
-      t.buffer(op.q)
-    }; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap})`;
+    const read = op.chosen === undefined ? t.buffer(op.q) : t.buffers(op.q, op.chosen);
+    return `${
+      t.buffer(op.out)
+    } = attention(${read}; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap})`;
   },
-  mixer: ({ window, chunked }) =>
-    window === 0 ? "attention" : `attention ${chunked ? "in chunks of" : "to"} ${window} tokens`,
+  mixer: ({ window, chunked, chosen }) => {
+    if (chosen !== undefined) return "sparse attention";
+    return window === 0 ? "attention" : `attention ${chunked ? "in chunks of" : "to"} ${window} tokens`;
+  },
   context: ({ heads: { layer, heads, headDim }, window }) => ({
     operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
@@ -48,6 +53,8 @@ export interface AttentionOptions {
   readonly sinks?: string;
   /** Magnitude to which tanh bounds scores; by default unbounded. */
   readonly softcap?: number;
+  /** The positions that each row sees, from `choose`; by default all. */
+  readonly chosen?: Value;
 }
 
 /** Returns the attention output over the sequence's tokens so far, or over a window of these tokens. */
@@ -56,10 +63,20 @@ export function attention(
   q: Value,
   heads: HeadShape,
   scale: number,
-  { window = 0, chunked = false, sinks: name, softcap = 0 }: AttentionOptions = {},
+  { window = 0, chunked = false, sinks: name, softcap = 0, chosen }: AttentionOptions = {},
 ): Value {
   const out = b.floats("attn", q.rows, heads.heads * heads.headDim);
   const sinks = name === undefined ? undefined : b.vector(name, heads.heads);
-  b.push(ATTENTION, { q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, chunked, sinks, softcap });
+  b.push(ATTENTION, {
+    q: b.asFloat(q),
+    out: b.asFloat(out),
+    heads,
+    scale,
+    window,
+    chunked,
+    sinks,
+    softcap,
+    chosen: chosen && b.asFloat(chosen),
+  });
   return out;
 }

@@ -17,6 +17,7 @@ import { ADAPTERS, LOW_RANK } from "./adapters.ts";
 import { ALTUP_CORRECT, ALTUP_PREDICT } from "./altup.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
+import { CHOOSE } from "./choose.ts";
 import { COLUMNS } from "./columns.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
@@ -29,8 +30,10 @@ import { GATED_CONV } from "./gated_conv.ts";
 import { GIVEN } from "./given.ts";
 import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
+import { HEAD_COLUMNS } from "./head_columns.ts";
 import { HEAD_MATMUL } from "./head_matmul.ts";
 import { JOIN } from "./join.ts";
+import { KDA } from "./kda.ts";
 import { KEEP } from "./keep.ts";
 import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
@@ -97,6 +100,9 @@ export const KINDS = [
   GIVEN,
   MERGE,
   TALLY,
+  HEAD_COLUMNS,
+  KDA,
+  CHOOSE,
 ] as const;
 
 /** One op of a plan. */

@@ -15,6 +15,9 @@ export const SHORT_CONV = opKind({
     x: floats("update"),
     first: integer,
     weight: weights,
+    /** Weights of keys and values, if `weight` has only those of queries. */
+    keys: optional(weights),
+    values: optional(weights),
     bias: optional(weights),
     heads: convHeads,
     eps: real,
@@ -24,7 +27,9 @@ export const SHORT_CONV = opKind({
     const parts = keyHeads === 0 ? `${heads}` : `${keyHeads}+${keyHeads}+${heads - 2 * keyHeads}`;
     const what = `state ${layer}, ${parts} heads of ${headDim}, eps ${op.eps}`;
     const from = op.first === 0 ? "" : ` from column ${op.first}`;
-    return `short_conv(${t.buffer(op.x)}${from}, ${t.tensors(op.weight, op.bias)}; ${what})`;
+    return `short_conv(${t.buffer(op.x)}${from}, ${
+      t.tensors(op.weight, op.keys, op.values, op.bias)
+    }; ${what})`;
   },
 });
 
@@ -39,6 +44,25 @@ export function convolveHeads(
   const weight = b.vector(`${name}.weight`, CONV_TAPS, qkv.columns);
   const heads = { layer, heads: 2 * keyHeads + valueHeads, headDim, keyHeads };
   b.push(SHORT_CONV, { x: b.asFloat(qkv), first: 0, weight, heads, eps });
+}
+
+/**
+ * Convolves queries, keys and values in place. Each has a weight tensor of its own, and there are as many key heads as
+ * value heads.
+ */
+export function convolveApart(
+  b: PlanBuilder,
+  qkv: Value,
+  names: { readonly queries: string; readonly keys: string; readonly values: string },
+  { layer, valueHeads, headDim }: DeltaShape,
+  eps: number,
+): void {
+  const channels = valueHeads * headDim;
+  const [weight, keys, values] = [names.queries, names.keys, names.values].map((name) =>
+    b.vectorOf(`${name}.weight`, CONV_TAPS, 1, channels)
+  );
+  const heads = { layer, heads: 3 * valueHeads, headDim, keyHeads: valueHeads };
+  b.push(SHORT_CONV, { x: b.asFloat(qkv), first: 0, weight, keys, values, heads, eps });
 }
 
 /** Numbers of channels to convolve together, so that each row's channels share few cache lines. */

@@ -103,7 +103,7 @@ pub const MAX_DIM: usize = 256;
 /// Number of tokens whose gates and results are in memory at a time.
 const CHUNK: usize = 64;
 /// Number of vectors in a tile of the state.
-const WIDE: usize = 2;
+pub(super) const WIDE: usize = 2;
 
 /// One value head and the tokens of one sequence. Each pointer is at the first token's numbers; token t's numbers are
 /// `t` strides further on.
@@ -192,49 +192,52 @@ unsafe fn scan<S: Simd>(s: S, a: &DeltaHead, start: usize, n: usize, gates: &Gat
         let key = |t: usize| a.k.add((start + t) * a.stride);
         let query = |t: usize| a.q.add((start + t) * a.stride);
         let none = [s.splat(0.0); WIDE];
-        let mut products = pass::<S, false, true>(s, tile, a.dim, 0.0, none, key(0), [key(0), query(0)]);
+        let decay = |t: usize| gates.decay.as_ptr().add(t);
+        let mut products = pass::<S, false, true, false>(s, tile, a.dim, decay(0), none, key(0), [key(0), query(0)]);
         for t in 0..n {
-            let (decay, beta) = (s.splat(gates.decay[t]), s.splat(gates.beta[t]));
+            let (kept, beta) = (s.splat(gates.decay[t]), s.splat(gates.beta[t]));
             let overlap = s.splat(gates.overlap[t]);
             let mut update = none;
             for v in 0..WIDE {
                 let value = s.load(a.v.add((start + t) * a.stride + column + v * S::LANES));
-                update[v] = s.mul(beta, s.fnma(decay, products[0][v], value));
-                let result = s.fma(update[v], overlap, s.mul(decay, products[1][v]));
+                update[v] = s.mul(beta, s.fnma(kept, products[0][v], value));
+                let result = s.fma(update[v], overlap, s.mul(kept, products[1][v]));
                 s.store(a.scratch.add(t * a.dim + column + v * S::LANES), result);
             }
             products = if t + 1 < n {
-                pass::<S, true, true>(s, tile, a.dim, gates.decay[t], update, key(t), [key(t + 1), query(t + 1)])
+                let next = [key(t + 1), query(t + 1)];
+                pass::<S, true, true, false>(s, tile, a.dim, decay(t), update, key(t), next)
             } else {
-                pass::<S, true, false>(s, tile, a.dim, gates.decay[t], update, key(t), [key(t), query(t)])
+                pass::<S, true, false, false>(s, tile, a.dim, decay(t), update, key(t), [key(t), query(t)])
             };
         }
     }
 }
 
 /// Makes one pass over a tile. With WRITE, it computes S <- decay S + update k^T. With READ, it returns S next_k and S
-/// next_q.
+/// next_q. The decay is one number, or with CHANNELS one per key dimension.
 #[inline(always)]
-unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
+pub(super) unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool, const CHANNELS: bool>(
     s: S,
     tile: *mut f32,
     dim: usize,
-    decay: f32,
+    decay: *const f32,
     update: [S::F; WIDE],
     k: *const f32,
     [next_k, next_q]: [*const f32; 2],
 ) -> [[S::F; WIDE]; 2] {
     unsafe {
-        let decay = s.splat(decay);
+        let whole = s.splat(*decay);
         // Separate sums for even and odd keys hide the latency of multiply-adds.
         let mut sums = [[[s.splat(0.0); WIDE]; 2]; 2];
         for i in (0..dim).step_by(2) {
             for odd in 0..2 {
                 let row = tile.add((i + odd) * WIDE * S::LANES);
+                let kept = if CHANNELS { s.splat(*decay.add(i + odd)) } else { whole };
                 for v in 0..WIDE {
                     let mut state = s.load(row.add(v * S::LANES));
                     if WRITE {
-                        state = s.fma(update[v], s.splat(*k.add(i + odd)), s.mul(state, decay));
+                        state = s.fma(update[v], s.splat(*k.add(i + odd)), s.mul(state, kept));
                         s.store(row.add(v * S::LANES), state);
                     }
                     if READ {

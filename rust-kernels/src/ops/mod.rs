@@ -7,6 +7,7 @@ pub mod altup_correct;
 pub mod altup_predict;
 pub mod attention;
 pub mod candidates;
+pub mod choose;
 pub mod columns;
 pub mod delta_rule;
 pub mod embed;
@@ -20,8 +21,10 @@ pub mod gated_conv;
 pub mod given;
 pub mod glu;
 pub mod grouped_norm;
+pub mod head_columns;
 pub mod head_matmul;
 pub mod join;
+pub mod kda;
 pub mod keep;
 pub mod layer_norm;
 pub mod low_rank;
@@ -186,4 +189,7 @@ ops! {
     42 => given::Given,
     43 => merge::Merge,
     44 => tally::Tally,
+    46 => head_columns::HeadColumns,
+    47 => kda::Kda,
+    48 => choose::Choose,
 }

@@ -22,13 +22,25 @@ pub struct ShortConv {
 
 impl Decode for ShortConv {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, first, weight, bias) = (o.step_float(None)?, o.size()?, o.size()?, o.optional()?);
+        let (x, first, weight) = (o.step_float(None)?, o.size()?, o.size()?);
+        let (keys, values, bias) = (o.optional()?, o.optional()?, o.optional()?);
         let (heads, eps) = (o.conv_heads()?, o.f32()?);
         let (channels, columns) = (heads.channels(), o.buffer(x)?.columns);
         if first.checked_add(channels).is_none_or(|end| end > columns) {
             bail!("{channels} channels from column {first} on do not fit a buffer of {columns} columns");
         }
-        let taps = by_head(o.vector(weight, TAPS * channels)?, heads.head_dim);
+        let taps = match [keys, values] {
+            [None, None] => by_head(o.vector(weight, TAPS * channels)?, heads.head_dim),
+            [Some(keys), Some(values)] => {
+                let keyed = heads.key_heads * heads.head_dim;
+                let mut taps = Vec::with_capacity(TAPS * channels);
+                for (part, channels) in [(weight, keyed), (keys, keyed), (values, channels - 2 * keyed)] {
+                    taps.extend(by_head(o.vector(part, TAPS * channels)?, heads.head_dim));
+                }
+                taps
+            }
+            _ => bail!("the weights of keys and values must come together"),
+        };
         if let Some(bias) = bias {
             o.vector(bias, channels)?;
         }

@@ -4,9 +4,11 @@ use super::{Buffer, Choice, ConvHeads, DeltaHeads, Heads, Kind, MambaHeads, Out,
 use crate::bail;
 use crate::error::Result;
 use crate::formats::FormatKernels;
-use crate::kernels::kv::MAX_ROWS;
 use crate::weights::Weights;
 use crate::words::{NONE, Words};
+
+/// Maximum number of query heads per KV head.
+const MAX_GROUP: usize = 256;
 
 /// The inputs for decoding an op: its words, the buffers of the plan so far, and the weights.
 pub struct Operands<'a, 'w> {
@@ -66,8 +68,8 @@ impl Operands<'_, '_> {
         if !same || !heads.is_multiple_of(kv_heads) {
             bail!("{heads} heads over {kv_heads} of {head_dim} in layer {layer} do not fit the KV cache");
         }
-        if heads / kv_heads > MAX_ROWS {
-            bail!("a KV head must have at most {MAX_ROWS} query heads (got {})", heads / kv_heads);
+        if heads / kv_heads > MAX_GROUP {
+            bail!("a KV head must have at most {MAX_GROUP} query heads (got {})", heads / kv_heads);
         }
         Ok(h)
     }

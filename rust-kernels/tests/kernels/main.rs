@@ -10,12 +10,14 @@
 
 mod attention;
 mod candidates;
+mod choose;
 mod delta;
 mod dots;
 mod experts;
 mod fine;
 mod gated_conv;
 mod gemm;
+mod kda;
 mod kv;
 mod mamba;
 mod panels;

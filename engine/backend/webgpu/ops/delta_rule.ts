@@ -44,6 +44,7 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
     if (conv.bias !== undefined || conv.first !== 0) {
       throw cannotRun("its short convolution has a bias or does not cover all columns");
     }
+    if (conv.keys !== undefined) throw cannotRun("its queries, keys and values have separate convolutions");
     const { columns } = to.plan.buffers[op.qkv];
     const { valueHeads, headDim } = op.heads;
     to.push<DeltaRuleOp>({

@@ -10,7 +10,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::kv::MAX_ROWS;
-use crate::program::{Heads, Operands, Program};
+use crate::program::{Heads, Operands, Program, Rows as StepRows};
 use std::ops::Range;
 
 /// Minimum query heads per KV head that read its keys and values together, if there are as many.
@@ -29,6 +29,8 @@ pub struct Attention {
     sinks: Option<usize>,
     /// As `AttentionTile::softcap`.
     softcap: f32,
+    /// Buffer with the positions that each row sees, ascending. A row that has no more positions sees all.
+    chosen: Option<usize>,
 }
 
 impl Decode for Attention {
@@ -49,7 +51,12 @@ impl Decode for Attention {
         if !(softcap >= 0.0 && softcap.is_finite()) {
             bail!("scores must be capped at a positive number, or at 0 for none (got {softcap})");
         }
-        Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap })
+        let chosen = o.optional()?;
+        if let Some(chosen) = chosen {
+            o.is_float(chosen, None)?;
+            o.rows_are(chosen, StepRows::Step)?;
+        }
+        Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap, chosen })
     }
 }
 
@@ -115,9 +122,9 @@ impl Attention {
 }
 
 /// Number of pieces that a KV head's query heads are split into. Idle threads get a piece each, with at least EACH
-/// heads. A row's result does not depend on the other rows of its tile.
+/// heads. A piece has at most MAX_ROWS heads. A row's result does not depend on the other rows of its tile.
 fn pieces(group: usize, tiles: usize, threads: usize) -> usize {
-    threads.div_ceil(tiles.max(1)).min(group / EACH).max(1)
+    threads.div_ceil(tiles.max(1)).min(group / EACH).max(group.div_ceil(MAX_ROWS))
 }
 
 /// Part `part` of `parts` almost equal parts of 0..n.
@@ -138,6 +145,8 @@ struct Rows<'a> {
     positions: [usize; MAX_ROWS],
     ends: [usize; MAX_ROWS],
     sinks: [f32; MAX_ROWS],
+    /// The chosen positions of each row; null where a row sees all.
+    chosen: [*const f32; MAX_ROWS],
     parts: usize,
     tables: [Part<'a>; MAX_ROWS],
 }
@@ -157,6 +166,7 @@ impl<'a> Rows<'a> {
             positions: [0; MAX_ROWS],
             ends: [0; MAX_ROWS],
             sinks: [0.0; MAX_ROWS],
+            chosen: [std::ptr::null(); MAX_ROWS],
             parts: 0,
             tables: [const { Part { rows: 0, first_block: 0, block_table: &[] } }; MAX_ROWS],
         }
@@ -171,6 +181,9 @@ impl<'a> Rows<'a> {
         self.parts += 1;
         let sinks = self.op.sinks.map(|sinks| self.run.vector(sinks, h.heads));
         for token in tokens {
+            let seen = sequence.cached + token + 1;
+            let chosen = self.op.chosen.filter(|b| seen > self.run.p.buffers[*b].columns);
+            let chosen = chosen.map_or(std::ptr::null_mut(), |b| self.run.float(b, sequence.start + token));
             for i in self.group.clone() {
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
                 unsafe {
@@ -181,6 +194,7 @@ impl<'a> Rows<'a> {
                         self.sinks[self.rows] = *sinks.add(i);
                     }
                 }
+                self.chosen[self.rows] = chosen;
                 self.positions[self.rows] = sequence.cached + token;
                 self.ends[self.rows] = self.run.step.end_of[sequence.start + token];
                 self.rows += 1;
@@ -201,6 +215,8 @@ impl<'a> Rows<'a> {
             window: self.op.window,
             chunked: self.op.chunked,
             sinks: if self.op.sinks.is_some() { &self.sinks[..self.rows] } else { &[] },
+            chosen: if self.op.chosen.is_some() { &self.chosen[..self.rows] } else { &[] },
+            choices: self.op.chosen.map_or(0, |b| run.p.buffers[b].columns),
             keys,
             values,
             block_stride: run.p.kv.block_bytes,

@@ -43,6 +43,9 @@ pub struct AttentionTile<'a> {
     pub chunked: bool,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
+    /// For each row the `choices` positions that it sees, ascending, or null where it sees all. May be empty.
+    pub chosen: &'a [*const f32],
+    pub choices: usize,
     /// Keys and values of the layer, and bytes between blocks.
     pub keys: *const u8,
     pub values: *const u8,
@@ -204,17 +207,36 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
         let values = &values[..n.div_ceil(KV_BLOCK)];
         K::before_mix(s, a.head_dim, values);
         for r in rows.clone() {
-            let seen = [first_seen(a, r), a.ends[r]].map(|p| p.saturating_sub(start).min(n));
+            let mut seen = [first_seen(a, r), a.ends[r]].map(|p| p.saturating_sub(start).min(n));
             let mut scale = a.scale;
             if a.softcap > 0.0 {
                 cap(s, to.scores.row(r), n, scale, a.softcap);
                 scale = 1.0;
+            }
+            if !a.chosen.is_empty() && !a.chosen[r].is_null() {
+                let chosen = std::slice::from_raw_parts(a.chosen[r], a.choices);
+                if !keep_chosen(std::slice::from_raw_parts_mut(to.scores.row(r), n), chosen, start) {
+                    seen = [0; 2];
+                }
             }
             let factor = softmax_chunk(s, to.scores.row(r), seen, n, scale, to.top.add(r), to.total.add(r));
             rescale(s, to.acc.row(r), to.acc.stride, factor);
         }
         K::mix(s, &to.queries, rows, to.scores, n, values, to.acc);
     }
+}
+
+/// Hides a row's positions from `start` on that are not among the chosen ones. Returns whether any is left.
+fn keep_chosen(scores: &mut [f32], chosen: &[f32], start: usize) -> bool {
+    let (from, end) = (chosen.partition_point(|p| (*p as usize) < start), scores.len());
+    let mut left = chosen[from..].iter().map(|p| *p as usize - start).take_while(|i| *i < end).peekable();
+    let any = left.peek().is_some();
+    for (i, score) in scores.iter_mut().enumerate() {
+        if left.next_if_eq(&i).is_none() {
+            *score = f32::NEG_INFINITY;
+        }
+    }
+    any
 }
 
 /// x * sigmoid(gate), in place; n is a multiple of 16.

@@ -25,9 +25,10 @@ export interface AttentionOp extends LoweredOp {
 
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
-  lower({ q, out, heads, scale, window, chunked, sinks, softcap }, to) {
+  lower({ q, out, heads, scale, window, chunked, sinks, softcap, chosen }, to) {
     if (chunked) throw cannotRun("its attention is chunked");
     if (softcap !== 0) throw cannotRun("its attention scores are capped");
+    if (chosen !== undefined) throw cannotRun("its rows attend to chosen tokens");
     to.push<AttentionOp>({
       op: "attention",
       rows: "step",
