@@ -60,6 +60,8 @@ export interface LayerSizes {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Dimensions of a value head; by default headDim. */
+  readonly valueDim?: number;
 }
 
 /** Biases that follow a layer's other tensors in the file. The biases of q, k and v follow their matrices. */
@@ -109,23 +111,24 @@ export function layerTensors(
 
 function attentionTensors(
   traits: Traits,
-  { embedding, heads, kvHeads, headDim }: LayerSizes,
+  { embedding, heads, kvHeads, headDim, valueDim = headDim }: LayerSizes,
   put: (tensor: LayerTensor) => void,
 ): void {
-  const matrix = (name: string, heads: number, rotated = false) => {
-    put({ name, kind: "matrix", shape: [embedding, heads * headDim], rotated });
-    if (traits.biases?.includes(name)) put({ name, kind: "bias", shape: [heads * headDim] });
+  const matrix = (name: string, rows: number, rotated = false) => {
+    put({ name, kind: "matrix", shape: [embedding, rows], rotated });
+    if (traits.biases?.includes(name)) put({ name, kind: "bias", shape: [rows] });
   };
+  const [queries, keys, values] = [heads * headDim, kvHeads * headDim, kvHeads * valueDim];
   if (kvHeads === 0) {
     return put({ name: "attn_output", kind: "matrix", shape: [embedding, embedding] });
   }
-  if (traits.fusedHeads) matrix("attn_qkv", heads + 2 * kvHeads);
+  if (traits.fusedHeads) matrix("attn_qkv", queries + keys + values);
   else {
-    matrix("attn_q", heads, true);
-    matrix("attn_k", kvHeads, true);
-    matrix("attn_v", kvHeads);
+    matrix("attn_q", queries, true);
+    matrix("attn_k", keys, true);
+    matrix("attn_v", values);
   }
-  put({ name: "attn_output", kind: "matrix", shape: [heads * headDim, embedding] });
+  put({ name: "attn_output", kind: "matrix", shape: [heads * valueDim, embedding] });
   for (const [name, count] of [["attn_q_norm", heads], ["attn_k_norm", kvHeads]] as const) {
     if (traits.headLayerNorms) put({ name, kind: "head norms", shape: [headDim, count] });
     else if (traits.rowNorms) put({ name, kind: "norm", shape: [count * headDim] });
@@ -135,7 +138,7 @@ function attentionTensors(
     put({
       name: "attn_gate",
       kind: "matrix",
-      shape: [embedding, heads * (traits.outputGate.perHead ? 1 : headDim)],
+      shape: [embedding, heads * (traits.outputGate.perHead ? 1 : valueDim)],
     });
   }
   if (traits.sinks) put({ name: "attn_sinks", kind: "sinks", shape: [heads] });

@@ -9,6 +9,8 @@ export interface DecoderShape extends Dimensions {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Dimensions of a value head; by default headDim. */
+  readonly valueDim?: number;
   readonly ropeBase: number;
   /** Rotated dimensions of a head; by default all. */
   readonly rotated?: number;
@@ -150,7 +152,7 @@ export function writeCounts(
     ...shape.feedForward > 0 && !widths && { feed_forward_length: shape.feedForward },
     ...!widths && { "attention.head_count": shape.heads, "attention.head_count_kv": shape.kvHeads },
     "attention.key_length": shape.headDim,
-    "attention.value_length": shape.headDim,
+    "attention.value_length": shape.valueDim ?? shape.headDim,
     "rope.dimension_count": shape.rotated ?? shape.headDim,
     vocab_size: shape.vocabulary,
     ...more,

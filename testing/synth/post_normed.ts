@@ -106,6 +106,35 @@ export const POST_NORMED = {
     real: { "gemma3-1b": published([1152, 6912, 26, 262_144, 32_768], [4, 1, 256], 1e6, { window: 512 }) },
     after: writeGemmaKeys,
   }),
+  // The last layer has a window too.
+  "muse-glimmer": decoder<DecoderShape & { readonly logits: { scale: number; softcap: number } }>(
+    "muse-glimmer",
+    {
+      tiny: {
+        layers: 5,
+        heads: 4,
+        kvHeads: 2,
+        headDim: 64,
+        ropeBase: 5e5,
+        untied: true,
+        window: 40,
+        logits: { scale: 0.6, softcap: 20 },
+      },
+      real: {
+        "muse-glimmer-30b": published([6656, 19_968, 52, 202_048, 131_072], [48, 8, 128], 5e5, {
+          untied: true,
+          window: 4096,
+          logits: { scale: 0.0125, softcap: 30 },
+        }),
+      },
+      after(file, { layers, logits }) {
+        const slides = Array.from({ length: layers }, (_, i) => i % 4 !== 3);
+        file.keys("attention.sliding_window_pattern", "BOOL", slides);
+        file.key("logit_scale", "FLOAT32", logits.scale);
+        file.key("final_logit_softcapping", "FLOAT32", logits.softcap);
+      },
+    },
+  ),
 };
 
 interface Plamo3Shape extends DecoderShape {

@@ -201,6 +201,8 @@ export function writeYarn(file: SynthFile, context: number, factor: number): voi
   file.key("rope.scaling.factor", "FLOAT32", factor);
   file.key("rope.scaling.original_context_length", "UINT32", context / factor);
 }
+/** Whether a layer of MiMo V2 has a window, as 0 or 1: all layers but the first of each period of 4. */
+const hasWindow = (_: unknown, layer: number) => Number(layer % 4 !== 0);
 
 export const WINDOWED_MIXTURES = {
   "gpt-oss": GPT_OSS,
@@ -325,6 +327,52 @@ export const WINDOWED_MIXTURES = {
       isDense ? writeFeedForward(file, block, shape) : mixture()(file, block, shape, layer);
     },
   }),
+  // Layers with a window have more KV heads, and only they have sinks. The last layer has a window too.
+  mimo2: decoder<MixtureShape & { readonly near: { kvHeads: number; ropeBase: number; valueScale: number } }>(
+    "mimo2",
+    {
+      tiny: {
+        layers: 5,
+        heads: 8,
+        kvHeads: 2,
+        headDim: 96,
+        valueDim: 64,
+        rotated: 32,
+        ropeBase: 5e6,
+        untied: true,
+        window: 40,
+        near: { kvHeads: 4, ropeBase: 1e4, valueScale: 0.707 },
+        experts: { count: 12, used: 3, feedForward: 256 },
+        leadingDense: 1,
+      },
+      real: {
+        "mimo-v2-flash": published([4096, 16_384, 48, 152_576, 262_144], [64, 4, 192], 5e6, {
+          valueDim: 128,
+          rotated: 64,
+          untied: true,
+          window: 128,
+          near: { kvHeads: 8, ropeBase: 1e4, valueScale: 0.707 },
+          experts: { count: 256, used: 8, feedForward: 2048 },
+          leadingDense: 1,
+        }),
+      },
+      counts: ({ experts }) => ({ ...expertCounts(experts), expert_gating_func: SIGMOID }),
+      afterCounts(file, { layers, near }) {
+        file.keys("attention.sliding_window_pattern", "INT32", Array.from({ length: layers }, hasWindow));
+        file.key("rope.freq_base_swa", "FLOAT32", near.ropeBase);
+        file.key("attention.value_scale", "FLOAT32", near.valueScale);
+      },
+      widths: ({ layers, heads, kvHeads, feedForward, near }) =>
+        Array.from({ length: layers }, (_, layer) => {
+          return { heads, kvHeads: hasWindow(_, layer) ? near.kvHeads : kvHeads, feedForward };
+        }),
+      feedForward(file, block, shape, layer) {
+        if (hasWindow(undefined, layer)) file.vector(`${block}.attn_sinks.weight`, shape.heads, 0, 2);
+        mixture(CHOICE_BIAS.large)(file, block, shape, layer);
+      },
+    },
+  ),
+
   // Model like North Mini.
   cohere2moe: cohere2moe({}, {
     "north-mini-30b-a3b": published([2048, 3072, 49, 262_144, 500_000], [32, 4, 128], 5e4, {

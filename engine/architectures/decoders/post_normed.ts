@@ -4,7 +4,7 @@ import { type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { refuseSections } from "../parts/rope_sections.ts";
-import { readWindows, windowedLayers } from "../parts/windows.ts";
+import { readWindows, windowed, windowedLayers, windowsOf } from "../parts/windows.ts";
 
 /** Layers per period of a model with windows. The last layer of a period has none. */
 export const PERIOD = 4;
@@ -148,4 +148,26 @@ function oneRope(config: Config): Config {
   return config;
 }
 
-export const POST_NORMED: readonly Family[] = [OLMO2, EXAONE4, GLM4, PLAMO3];
+/**
+ * Muse Glimmer: a normed embedding, norms before and after both blocks, gates on the attention output, and a softcap on
+ * scaled logits. Layers without a window have no positions. Sources: Hugging Face transformers, models/muse_glimmer;
+ * llama.cpp, src/models/muse-glimmer.cpp.
+ */
+const MUSE_GLIMMER: Family = {
+  architecture: "muse-glimmer",
+  traits: { norms: "both", headNorms: true, interleavedRope: true, outputGate: { activation: "sigmoid" } },
+  ending: (keys) => ({
+    logits: { scale: keys.scale("logit_scale", 1), softcap: keys.softcap("final_logit_softcapping") },
+  }),
+  read(b, h, rope) {
+    const keys = windowed(b);
+    const table = ropeTable(b, rope.angles({ base: keys.ropeBase(h.ropeFreqBase, "_swa") }));
+    return {
+      normedEmbedding: true,
+      postNormEpsilon: 1e-8, // The files have no key for it.
+      perLayer: windowsOf(keys, h.blockCount).map((window) => window ? { window, table } : {}),
+    };
+  },
+};
+
+export const POST_NORMED: readonly Family[] = [OLMO2, EXAONE4, GLM4, PLAMO3, MUSE_GLIMMER];

@@ -6,10 +6,11 @@ import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { TensorName } from "../architecture.ts";
+import { mixture } from "../parts/mixture.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { refuseSections } from "../parts/rope_sections.ts";
-import { type LayerAttention, readWindows, windowed } from "../parts/windows.ts";
+import { type LayerAttention, readWindows, windowed, windowsOf } from "../parts/windows.ts";
 import {
   biasOfChoice,
   countedWidth,
@@ -181,4 +182,53 @@ export const DOTS1: Family = {
   read: (b, h) => withExperts(b, h, readSigmoidExperts(b.file, h)),
 };
 
-export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3, DOTS1];
+/**
+ * MiMo V2 Flash: layers with a window have their own KV heads, rotary base and sinks. Value heads are narrower than key
+ * heads, and values are scaled. A layer without a router has no experts. Sources: Hugging Face transformers,
+ * models/mimo_v2_flash; llama.cpp, src/models/mimo2.cpp.
+ */
+export const MIMO2: Family = {
+  architecture: "mimo2",
+  traits: {},
+  allows: { experts: true, layersDiffer: true, valuesDiffer: true },
+  read(b, h, rope) {
+    const keys = windowed(b);
+    if (h.valueLength > h.keyLength) {
+      keys.refuse("attention.value_length", String(h.valueLength), `at most the key length ${h.keyLength}`);
+    }
+    refuseMissing(h, keys);
+    const experts = readExpertHparams(b.file, h, "sigmoid by default", ["expert_weights_scale"]);
+    const weighed = { divided: true, scale: keys.scale("expert_weights_scale", 1), sigmoid: true };
+    const layerCount = leaveOutDrafting(b, h);
+    const [full, near] = [h.ropeFreqBase, keys.ropeBase(h.ropeFreqBase, "_swa")].map((base) =>
+      ropeTable(b, rope.angles({ base }))
+    );
+    const windows = windowsOf(keys, h.blockCount);
+    const has = (tensor: string) => b.file.tensors.has(`${tensor}.weight`);
+    return {
+      layerCount,
+      fusedHeads: has("blk.0.attn_qkv"),
+      valueDim: h.valueLength,
+      scales: { values: keys.scale("attention.value_scale", 1) },
+      perLayer: windows.map((window, layer) => ({
+        window,
+        table: window ? near : full,
+        sinks: has(`blk.${layer}.attn_sinks`),
+      })),
+      feedForward(x, addTo, name) {
+        if (!has(name("ffn_gate_inp"))) return void feedForward(b, x, h.feedForwardLength, name, { addTo });
+        mixture(b, x, addTo, experts, name, { ...weighed, bias: biasOfChoice(b, name) });
+      },
+    };
+  },
+};
+
+/** Refuses layers without heads, KV heads or a dense width, which other architectures may have. */
+function refuseMissing(h: Hparams, keys: ArchitectureKeys): void {
+  for (const { heads, kvHeads } of h.layers) {
+    if (heads !== h.headCount) keys.refuse("attention.head_count", String(heads), "the same in all layers");
+    if (kvHeads === 0) keys.refuse("attention.head_count_kv", "0", "at least 1 in each layer");
+  }
+}
+
+export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3, DOTS1, MIMO2];

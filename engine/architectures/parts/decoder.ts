@@ -35,10 +35,22 @@ export interface DecoderTraits extends Traits {
   /** Magnitude to which tanh bounds attention scores. */
   readonly softcap?: number;
   /**
-   * Factors on the embedding, on residual additions and on attention scores; by default 1, 1 and 1 /
-   * sqrt(headDim).
+   * Factors on the embedding, on residual additions, on attention scores and on values; by default 1, 1, 1 /
+   * sqrt(headDim) and 1.
    */
-  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
+  readonly scales?: {
+    readonly embedding?: number;
+    readonly residual?: number;
+    readonly attention?: number;
+    /** Only in layers with norms before the blocks alone. */
+    readonly values?: number;
+  };
+  /** Dimensions of a value head, if they differ from a key head's. */
+  readonly valueDim?: number;
+  /** Whether the embedding's rows are normed, without weights. */
+  readonly normedEmbedding?: boolean;
+  /** Epsilon of norms after attention and feed-forward; by default the file's. */
+  readonly postNormEpsilon?: number;
   /** The layers' attention; by default with grouped heads. */
   readonly attention?: Attention;
   /** Called with the input rows of each layer, before its norm. */
@@ -78,6 +90,7 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
   if (traits.learnedPositions) {
     embedPositions(b, x, { positions: { name: "position_embd", count: h.contextLength } });
   }
+  if (traits.normedEmbedding) x = rmsNorm(b, x, undefined, h.epsilon);
   const perLayer = typeof traits.perLayer === "function" ? traits.perLayer() : traits.perLayer;
   const attention = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
@@ -134,19 +147,22 @@ function addLayer(
   const { norms = "before", feedForwardNorm = "ffn_norm", postNormSuffix = ".weight", parallel } = traits;
   const name = (tensor: string) => `blk.${layer}.${tensor}`;
   const norm = (tensor: string) => norms === "after" ? x : normOf(traits)(b, x, name(tensor), h.epsilon);
-  const add = (rows: Value, matrix: string, norm: string) => {
+  const add = (rows: Value, matrix: string, norm: string, factor = 1) => {
     const out = { name: name(matrix), rows: h.embeddingLength };
     if (norms === "before") {
-      return void linear(b, rows, [{ ...out, addTo: x, times: traits.scales?.residual ?? 1 }]);
+      return void linear(b, rows, [{ ...out, addTo: x, times: factor * (traits.scales?.residual ?? 1) }]);
     }
     const [made] = linear(b, rows, [out]);
-    postNorm(b, made, { whole: name(norm) + postNormSuffix }, h.epsilon, x);
+    postNorm(b, made, { whole: name(norm) + postNormSuffix }, traits.postNormEpsilon ?? h.epsilon, x);
   };
   traits.beforeLayer?.(x, name);
   const attnIn = heads > 0 ? norm("attn_norm") : undefined;
   // In a parallel layer, the feed-forward norm must read x before attention is added to it.
   const beside = parallel === "normed apart" ? norm(feedForwardNorm) : parallel ? attnIn : undefined;
-  if (attnIn) add(kvHeads === 0 ? attnIn : attend(attnIn, name), "attn_output", "post_attention_norm");
+  if (attnIn) {
+    const mixed = kvHeads === 0 && !traits.attention ? attnIn : attend(attnIn, name);
+    add(mixed, "attn_output", "post_attention_norm", traits.scales?.values);
+  }
   if (feedForwardLength === 0 && !traits.feedForward) return;
 
   const ffnIn = beside ?? norm(feedForwardNorm);
@@ -182,6 +198,7 @@ function grouped(
     heads: h.layers[layer].heads,
     kvHeads: h.layers[layer].kvHeads,
     headDim: h.keyLength,
+    valueDim: traits.valueDim,
     table: hasPositions(layer) ? table : undefined,
     rotated: h.ropeDimensionCount,
     interleaved: traits.interleavedRope,

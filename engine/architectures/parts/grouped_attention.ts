@@ -1,6 +1,7 @@
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
 import { gate } from "../../plan/ops/gate.ts";
+import { headColumns } from "../../plan/ops/head_columns.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
@@ -17,6 +18,8 @@ export interface GroupedHeads {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  /** Dimensions of a value head, at most headDim; by default headDim. The cache holds zeros after a narrower head. */
+  readonly valueDim?: number;
   /** Rotary angles of the `rotated` leading dimensions; undefined: heads have no positions. */
   readonly table?: Value;
   readonly rotated: number;
@@ -52,17 +55,20 @@ export interface GroupedHeads {
 
 /**
  * Builds attention of grouped heads with a new KV cache, and the file's biases if any. Returns the output:
- * [rows, heads x headDim].
+ * [rows, heads x valueDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
-  const { headDim, scale = 1 / Math.sqrt(headDim), window, chunked, softcap, outputGate } = of;
+  const { heads, headDim, valueDim = headDim, scale = 1 / Math.sqrt(headDim) } = of;
+  const { window, chunked, softcap, outputGate } = of;
   const [q, k, v] = projections(of, name);
-  const gates = outputGate ? [{ name: name("attn_gate"), rows: outputGate.perHead ? of.heads : q.rows }] : [];
+  const rows = outputGate?.perHead ? heads : heads * valueDim;
+  const gates = outputGate ? [{ name: name("attn_gate"), rows }] : [];
   const [queries, keys, values, gated] = linear(b, x, [q, k, v, ...gates]);
   const normed = normRow(b, queries, "attn_q_norm", of.heads, of, name);
   const shape = append(b, [normed, keys, values], of, name);
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  const attn = attention(b, normed, shape, scale, { window, chunked, sinks, softcap });
+  const read = attention(b, normed, shape, scale, { window, chunked, sinks, softcap });
+  const attn = valueDim === headDim ? read : headColumns(b, read, heads, valueDim);
   return outputGate ? gate(b, gated, attn, outputGate) : attn;
 }
 
@@ -72,8 +78,11 @@ export function groupedKeys(b: PlanBuilder, x: Value, of: GroupedHeads, name: Te
 }
 
 /** Returns the matrices of queries, keys and values. */
-function projections({ heads, kvHeads, headDim, ...of }: GroupedHeads, name: TensorName): Linear[] {
-  const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
+function projections(
+  { heads, kvHeads, headDim, valueDim = headDim, ...of }: GroupedHeads,
+  name: TensorName,
+): Linear[] {
+  const rows = [heads * headDim, kvHeads * headDim, kvHeads * valueDim];
   const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
   const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
   // Rounding values costs the most accuracy (docs/lab/2026-11.md, "Trained weights"). Where heads share
@@ -88,9 +97,10 @@ function append(
   of: GroupedHeads,
   name: TensorName,
 ): HeadShape {
-  const { heads, kvHeads, headDim, table } = of;
+  const { heads, kvHeads, headDim, valueDim = headDim, table } = of;
   const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
-  ropeAppend(b, [q, normRow(b, k!, "attn_k_norm", kvHeads, of, name), v], shape, {
+  const values = valueDim === headDim ? v : headColumns(b, v!, kvHeads, headDim);
+  ropeAppend(b, [q, normRow(b, k!, "attn_k_norm", kvHeads, of, name), values], shape, {
     table,
     rotated: table ? of.rotated : 0,
     interleaved: of.interleaved ?? false,

@@ -12,7 +12,7 @@ const PERIOD = 4;
 export type LayerAttention = Partial<
   Pick<
     GroupedHeads,
-    "table" | "rotated" | "window" | "chunked" | "temperature" | "unweightedNorms"
+    "table" | "rotated" | "window" | "chunked" | "sinks" | "temperature" | "unweightedNorms"
   >
 >;
 
@@ -32,11 +32,20 @@ export function readWindows(
   layers: number,
   pattern: Parameters<ArchitectureKeys["windowLayers"]>[1] = { period: PERIOD },
 ): number[] {
-  const window = keys.window();
   const base = keys.ropeBase(h.ropeFreqBase, "_swa");
   if (base !== h.ropeFreqBase) {
     keys.refuse("rope.freq_base_swa", String(base), `${h.ropeFreqBase}, as rope.freq_base is`);
   }
+  return windowsOf(keys, layers, pattern);
+}
+
+/** Returns each layer's window as `readWindows` does. Layers with a window may have their own rotary base. */
+export function windowsOf(
+  keys: ArchitectureKeys,
+  layers: number,
+  pattern: Parameters<ArchitectureKeys["windowLayers"]>[1] = { period: PERIOD },
+): number[] {
+  const window = keys.window();
   return keys.windowLayers(layers, pattern).map((slides) => slides ? window : 0);
 }
 

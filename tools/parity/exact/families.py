@@ -28,9 +28,10 @@ from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
 from sigmoid_experts import Afmoe, BailingMoe2, Dots1, ExaoneMoe, Glm4Moe, HyV3
+from sigmoid_experts import Afmoe, BailingMoe2, ExaoneMoe, Glm4Moe, HyV3, MiMo2
 from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
-from post_normed import Exaone4, Olmo2
+from post_normed import Exaone4, MuseGlimmer, Olmo2
 from phi3 import Phi3
 from plamo3 import Plamo3
 from qwen35 import Qwen35
@@ -103,6 +104,8 @@ FAMILIES = {
     "exaone-moe": ExaoneMoe,
     "hy_v3": HyV3,
     "dots1": Dots1,
+    "mimo2": MiMo2,
+    "muse-glimmer": MuseGlimmer,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
     "hunyuan-moe": HunyuanMoe,

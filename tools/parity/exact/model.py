@@ -147,7 +147,7 @@ class Model:
         window = self.window(layer)
         hidden = (seen > position) | ((position - seen >= window) if window else False)
         weights = cache.weights(layer, self.attention_weights(np.where(hidden, -np.inf, scores), layer))
-        mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, self.head_dim)
+        mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, -1)
         if gate.size:
             mixed = mixed * sigmoid(gate)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")

@@ -1,8 +1,10 @@
 """GLM-4.5 with experts, as Hugging Face's modeling_glm4_moe.py has it: sigmoids weigh, and with a bias choose; layers that draft are left
 out. Ling 2.0 (modeling_bailing_moe_v2.py): the same out of the best groups, whose two best experts count. Arcee's Trinity (modeling_afmoe.py): the same
-behind gated attention, between norms. K-EXAONE and Hy3: the same behind Qwen3's attention."""
+behind gated attention, between norms. K-EXAONE and Hy3: the same behind Qwen3's attention. MiMo V2 Flash (modeling_mimo_v2_flash.py): the
+same behind windows with sinks."""
 import numpy as np
 
+from gpt_oss import GptOss
 from model import Model, sigmoid
 from phi3 import Phi3
 from qwen3moe import mixture
@@ -79,6 +81,42 @@ class Dots1(Glm4Moe):
     """dots.llm1, as modeling_dots1.py has it."""
 
     feed_forward_norm = "ffn_norm"
+
+class MiMo2(Glm4Moe):
+    """Layers with a window have their own KV heads, rotary base and sinks; values are scaled, and their heads narrower."""
+
+    feed_forward_norm = "ffn_norm"
+
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.near = float(self.key("rope.freq_base_swa")) ** -(np.arange(0, self.rotated, 2) / self.rotated)
+        self.heads = self.heads[0]
+        self.layer_kv_heads = self.kv_heads
+
+    def window(self, layer):
+        return self.key("attention.sliding_window") if self.key("attention.sliding_window_pattern")[layer] else 0
+
+    def frequencies_of(self, layer):
+        return self.near if self.window(layer) else self.frequencies
+
+    def attention(self, x, layer, cache):
+        self.kv_heads = self.layer_kv_heads[layer]
+        return super().attention(x, layer, cache)
+
+    def queries_keys_values(self, x, name):
+        heads = lambda part, count: self.linear(x, f"{name}.attn_{part}").reshape(len(x), count, -1)
+        return heads("q", self.heads), heads("k", self.kv_heads), heads("v", self.kv_heads) * self.key("attention.value_scale")
+
+    def attention_weights(self, scores, layer):
+        if f"blk.{layer}.attn_sinks.weight" not in self.weights:
+            return super().attention_weights(scores, layer)
+        return GptOss.attention_weights(self, scores, layer)
+
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return Model.feed_forward(self, x, name)
+        scores = sigmoid(self.linear(x, f"{name}.ffn_gate_inp"))
+        return mixture(self, x, name, scores, self.bias(scores, name), divided=True, scale=1.0)
 
 
 class HyV3(Glm4Moe):
