@@ -8,7 +8,7 @@ import { onKernels } from "../preemption_scenario.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
 import { isFullTier } from "../../../testing/tier.ts";
 import { judgeFormat } from "./judge.ts";
-import { type Decoder, decodersOfTier, type Kind, kindsOfTier } from "./kinds.ts";
+import { type Decoder, decodersOfTier, type Kind, kindsOfTier, withAllOps } from "./kinds.ts";
 
 const [isa] = instructionSets();
 /** Tokens of the prompt that is cut into chunks. Even the short one fills several KV blocks and a window. */
@@ -73,23 +73,29 @@ function register(decoders: readonly Decoder[], kinds: readonly Kind[], what: st
   }
 }
 
+/** Returns all decoders; in the first tier those that together have every op. */
+async function ofEachOp(): Promise<Decoder[]> {
+  const decoders = await decodersOfTier();
+  return isFullTier ? decoders : withAllOps(decoders);
+}
+
 /** Registers these tests for decoders of the given kinds, as far as this tier includes them. */
 export async function testFloats(...kinds: readonly Kind[]): Promise<void> {
   register(await decodersOfTier(), kinds, "exact in F32", checkFloats);
 }
 
 export async function testCuts(...kinds: readonly Kind[]): Promise<void> {
-  register(await decodersOfTier(), kinds, "cuts and company change no bit of the logits", checkCuts);
+  register(await ofEachOp(), kinds, "cuts and company change no bit of the logits", checkCuts);
 }
 
 export async function testCrowds(...kinds: readonly Kind[]): Promise<void> {
   const what = "alone, in a crowd, with a cached prefix: the same answers to the bit";
-  register(await decodersOfTier(), kinds, what, checkCrowd);
+  register(await ofEachOp(), kinds, what, checkCrowd);
 }
 
 export async function testPreemption(...kinds: readonly Kind[]): Promise<void> {
   register(
-    await kindsOfTier(),
+    isFullTier ? withAllOps(await decodersOfTier()) : await kindsOfTier(),
     kinds,
     "preempted requests are answered as alone, to the bit",
     checkPreemption,

@@ -22,6 +22,8 @@ export type Kind =
 export interface Decoder {
   readonly architecture: Architecture;
   readonly kind: Kind;
+  /** Names of the plan's ops. */
+  readonly ops: ReadonlySet<string>;
   /** Signature of the plan, equal for models with the same ops and the same kinds of cache. */
   readonly signature: string;
   /** Bytes of the model file. */
@@ -41,7 +43,7 @@ async function describe(architecture: Architecture): Promise<Decoder> {
   const plan = await readPlan(file);
   const ops = new Set<string>(plan.ops.map(({ op }) => op));
   const kind = kindOf(ops, plan);
-  return { architecture, kind, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
+  return { architecture, kind, ops, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
 }
 
 /** Returns the decoder with the smallest model file for each signature. */
@@ -59,6 +61,17 @@ function representatives(decoders: readonly Decoder[]): Decoder[] {
 export async function decodersOfTier(): Promise<Decoder[]> {
   const all = await Promise.all(DECODERS.map(describe));
   return isFullTier ? all : representatives(all);
+}
+
+/**
+ * Returns the decoders without those all of whose ops another decoder of the same kind has. Each op promises by itself
+ * that a row's bits do not depend on other rows, so a test of this promise needs each op, but not each set of ops.
+ */
+export function withAllOps(decoders: readonly Decoder[]): Decoder[] {
+  const all = representatives(decoders);
+  return all.filter(({ kind, ops, signature }) =>
+    !all.some((other) => other.kind === kind && other.signature !== signature && ops.isSubsetOf(other.ops))
+  );
 }
 
 /** Returns one decoder per signature; in the first tier only the smallest decoder of each kind. */
