@@ -1,7 +1,7 @@
 import { COHERES } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
 import { BAILINGMOE, DEEPSEEK } from "./decoders/deepseek.ts";
-import { DEEPSEEK2, MISTRAL4 } from "./decoders/deepseek2.ts";
+import { DEEPSEEK2, DEEPSEEK32, GLM_DSA, MISTRAL4 } from "./decoders/deepseek2.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
 import { GATED_HEADS } from "./decoders/gated_heads.ts";
 import { GEMMAS } from "./decoders/gemma.ts";
@@ -16,6 +16,7 @@ import { QWEN_MIXTURES } from "./decoders/qwen_moe.ts";
 import { SIGMOID_EXPERTS } from "./decoders/sigmoid_experts.ts";
 import { GEMMA_EMBEDDING } from "./encoders/gemma_embedding.ts";
 import { LLAMA_ENCODERS } from "./encoders/llama_encoder.ts";
+import { BAILINGMOE3, KIMI_LINEAR } from "./hybrids/kimi_linear.ts";
 import type { Family } from "./family.ts";
 
 const ALL: readonly Family[] = [
@@ -37,6 +38,10 @@ const ALL: readonly Family[] = [
   BAILINGMOE,
   DEEPSEEK2,
   MISTRAL4,
+  DEEPSEEK32,
+  GLM_DSA,
+  KIMI_LINEAR,
+  BAILINGMOE3,
   ...LLAMA_ENCODERS,
   GEMMA_EMBEDDING,
 ];

@@ -9,7 +9,8 @@ import { PLAMO3, POST_NORMED } from "./post_normed.ts";
 import { GATED_HEADS } from "./gated_heads.ts";
 import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
-import { DEEPSEEK2, DEEPSEEK2_LITE, MISTRAL4 } from "./latent.ts";
+import { DEEPSEEK2, DEEPSEEK2_LITE, MISTRAL4 } from "./latent/latent.ts";
+import { BAILINGMOE3, KIMI_LINEAR } from "./latent/kimi_linear.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import {
   BERT,
@@ -19,6 +20,8 @@ import {
   NOMIC_BERT,
   NOMIC_BERT_MOE,
 } from "./encoders/encoders.ts";
+import { DEEPSEEK32, GLM_DSA } from "./latent/sparse.ts";
+import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import {
   FALCON_H1,
   GRANITEHYBRID,
@@ -40,6 +43,10 @@ const ALL = {
   deepseek2: DEEPSEEK2,
   "deepseek2-lite": DEEPSEEK2_LITE,
   mistral4: MISTRAL4,
+  deepseek32: DEEPSEEK32,
+  "glm-dsa": GLM_DSA,
+  "kimi-linear": KIMI_LINEAR,
+  bailingmoe3: BAILINGMOE3,
   gemma3n: GEMMA3N,
   gemma4: GEMMA4,
   gemma4_moe: GEMMA4_MOE,

@@ -2,12 +2,16 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { latentAttention, latentKeys, readLatentHeads } from "../parts/latent_attention.ts";
-import { leaveOutDrafting } from "../left_out.ts";
+import { layersBeforeDrafts, leaveOutDrafting } from "../left_out.ts";
+import type { DecoderTraits } from "../parts/decoder.ts";
+import { chooseTokens, type Indexer, readIndexer } from "../parts/lightning_indexer.ts";
+import { refuseSections } from "../parts/rope_sections.ts";
 import { Rope } from "../parts/rope.ts";
 import {
   biasOfChoice,
@@ -16,6 +20,7 @@ import {
   readWeighed,
   type SharedExperts,
   sharedMixture,
+  statedWidth,
 } from "../parts/shared_experts.ts";
 import { readGroups } from "./sigmoid_experts.ts";
 
@@ -30,32 +35,91 @@ export const DEEPSEEK2: Family = {
   traits: { interleavedRope: true },
   allows: { experts: true, valuesDiffer: true },
   drafts: true,
-  read(b, h) {
-    const keys = decoderKeys(b);
-    const layerCount = leaveOutDrafting(b, h);
-    const scaling = readScaling(keys, h);
-    const latent = readLatentHeads(b.file, h);
-    const temperature = readTemperature(keys, h);
-    const heads = { ...latent, scale: latent.scale * scaling.scores, temperature };
-    const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
-    const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
-    const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
-    return {
-      layerCount,
-      attention: {
-        attend: (x, _, name) => latentAttention(b, x, table, heads, name),
-        keys: (x, _, name) => latentKeys(b, x, table, heads, name),
-      },
-      feedForward(x, addTo, name, layer) {
-        if (!experts || layer < denseLayers) {
-          return feedForward(b, x, h.feedForwardLength, name, { addTo });
-        }
-        const bias = biasOfChoice(b, name);
-        return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
-      },
-    };
-  },
+  read: latentLayers,
 };
+
+/** Builds the layers of DeepSeek V2 and V3. With an indexer, a layer's rows attend to the tokens that `sparse` chooses. */
+function latentLayers(
+  b: PlanBuilder,
+  h: Hparams,
+  _: Rope,
+  sparse?: Indexer & { full: readonly boolean[] },
+): DecoderTraits {
+  const keys = decoderKeys(b);
+  const layerCount = leaveOutDrafting(b, h);
+  const scaling = readScaling(keys, h);
+  const latent = readLatentHeads(b.file, h);
+  const temperature = readTemperature(keys, h);
+  const heads = { ...latent, scale: latent.scale * scaling.scores, temperature };
+  const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
+  const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
+  const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
+  let chosen: Value | undefined;
+  return {
+    layerCount,
+    attention: {
+      attend(x, layer, name) {
+        const chooseFor = sparse && ((x: Value, latent: Value) => {
+          if (sparse.full[layer]) chosen = chooseTokens(b, x, latent, table, sparse, name);
+          return chosen!;
+        });
+        return latentAttention(b, x, table, heads, name, chooseFor);
+      },
+      keys: (x, _, name) => latentKeys(b, x, table, heads, name),
+    },
+    feedForward(x, addTo, name, layer) {
+      if (!experts || layer < denseLayers) {
+        return void feedForward(b, x, h.feedForwardLength, name, { addTo });
+      }
+      const bias = biasOfChoice(b, name);
+      sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
+    },
+  };
+}
+
+/**
+ * DeepSeek V3.2: V3's decoder, whose rows attend to the tokens that an indexer chooses. Sources: "DeepSeek-V3.2" (arXiv
+ * 2512.02556); Hugging Face transformers, models/deepseek_v32.
+ */
+export const DEEPSEEK32: Family = {
+  ...DEEPSEEK2,
+  architecture: "deepseek32",
+  drafts: false,
+  read: (b, h, rope) =>
+    latentLayers(b, h, rope, {
+      ...readIndexer(b.file, h, false),
+      full: Array<boolean>(h.blockCount).fill(true),
+    }),
+};
+
+/** Context from which on a GLM-5 file without the key shares choices between layers: that of GLM-5.2. */
+const SHARED_CONTEXT = 1_048_576;
+
+/**
+ * GLM-5: DeepSeek V3.2 with other rotated pairs in the indexer. In GLM-5.2 most layers use the choices of an earlier
+ * layer. Source: Hugging Face transformers, models/glm_moe_dsa.
+ */
+export const GLM_DSA: Family = {
+  ...DEEPSEEK32,
+  architecture: "glm-dsa",
+  read: (b, h, rope) => latentLayers(b, h, rope, { ...readIndexer(b.file, h, true), full: readFull(b, h) }),
+};
+
+/** Returns which layers choose tokens themselves. */
+function readFull(b: PlanBuilder, h: Hparams): boolean[] {
+  const keys = decoderKeys(b);
+  refuseSections(keys);
+  const layers = layersBeforeDrafts(b.file, h);
+  const name = "attention.indexer.types";
+  // Source of the default: llama.cpp, src/models/glm-dsa.cpp.
+  const full = keys.has(name) || h.contextLength < SHARED_CONTEXT
+    ? keys.flags(name, layers)
+    : Array.from({ length: layers }, (_, layer) => layer < 2 || layer % 4 === 2);
+  if (!full[0]) keys.refuse(name, "false in the first layer", "true in the first layer");
+  const shared = new Set(full.flatMap((own, layer) => own ? [] : [`blk.${layer}`]));
+  b.leaveOut((tensor) => tensor.includes(".indexer.") && shared.has(tensor.split(".indexer.")[0]));
+  return full;
+}
 
 /** Mistral Small 4: DeepSeek's decoder. Source: Hugging Face transformers, models/mistral4. */
 export const MISTRAL4: Family = { ...DEEPSEEK2, architecture: "mistral4" };
@@ -82,11 +146,12 @@ function readScaling(keys: ArchitectureKeys, h: Hparams): { rope: RopeScaling; s
   return { rope: { ...rope, logMultiplier: 1 }, scores };
 }
 
-interface LatentExperts extends SharedExperts {
+export interface LatentExperts extends SharedExperts {
   readonly weighed: Pick<RouteOptions, "sigmoid" | "divided" | "scale" | "groups">;
 }
 
-function readExperts(file: GgufFile, h: Hparams): LatentExperts {
+/** Reads the chosen and shared experts. The file may state the width of all shared experts together. */
+export function readExperts(file: GgufFile, h: Hparams): LatentExperts {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   const sigmoid = scoresAreSigmoids(file, keys);
   const known = ["expert_shared_count", "expert_weights_scale"] as const;
@@ -95,7 +160,10 @@ function readExperts(file: GgufFile, h: Hparams): LatentExperts {
     : readExpertHparams(file, h, "softmax over all", known);
   return {
     ...experts,
-    shared: countedWidth(keys, experts.feedForwardLength),
+    shared: (keys.has("expert_shared_feed_forward_length") ? statedWidth : countedWidth)(
+      keys,
+      experts.feedForwardLength,
+    ),
     weighed: {
       sigmoid,
       ...readWeighed(keys),

@@ -3,6 +3,7 @@ import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
+import { gate } from "../../plan/ops/gate.ts";
 import { headMatmul } from "../../plan/ops/head_matmul.ts";
 import { join } from "../../plan/ops/join.ts";
 import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
@@ -28,6 +29,8 @@ export interface LatentHeads {
   readonly eps: number;
   /** Factor on attention scores. */
   readonly scale: number;
+  /** Whether a sigmoid gate per head, computed from the input rows, scales the output. */
+  readonly headGates?: boolean;
   /** Growth of queries with their position; by default none. */
   readonly temperature?: RopeOptions["temperature"];
 }
@@ -35,10 +38,11 @@ export interface LatentHeads {
 const MAX_RANK = 65_536;
 
 /**
- * Reads the hyper-parameters of latent attention. The score factor defaults to 1 / sqrt(key length). Throws
- * GgufError(GGUF_HPARAM) naming the key.
+ * Reads the hyper-parameters of latent attention. The score factor defaults to 1 / sqrt(key length). Some converters
+ * do not write the length of a value in the cache: `anyValueLength` ignores it. Throws GgufError(GGUF_HPARAM) naming the
+ * key.
  */
-export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
+export function readLatentHeads(file: GgufFile, h: Hparams, anyValueLength = false): LatentHeads {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   if (!keys.has("attention.key_length_mla")) {
     const allowed =
@@ -55,7 +59,7 @@ export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
     const allowed = `${rank + rotated}, the rank and the rotated dimensions`;
     keys.refuse("attention.key_length", String(width), allowed);
   }
-  if (h.valueLength !== rank) {
+  if (!anyValueLength && h.valueLength !== rank) {
     keys.refuse("attention.value_length", String(h.valueLength), `${rank}, the rank`);
   }
   const keyLength = keys.count("attention.key_length_mla", MAX_RANK);
@@ -82,22 +86,27 @@ function readQueryRank(keys: ArchitectureKeys): number {
 
 /**
  * Returns the output of attention, [rows, heads x valueLength]. Queries are projected into the latent space, so the
- * cache holds only latent rows; attention's result is projected back to values.
+ * cache holds only latent rows; attention's result is projected back to values. Without a table, heads have no positions.
+ * `chooseFor` returns the positions that rows see, from the input rows and the queries' latent rows; by default all.
  */
 export function latentAttention(
   b: PlanBuilder,
   x: Value,
-  table: Value,
+  table: Value | undefined,
   of: LatentHeads,
   name: TensorName,
+  chooseFor?: (x: Value, latent: Value) => Value,
 ): Value {
   const { heads, rank, rotated } = of;
   const asked = of.queryRank === 0
     ? { name: name("attn_q"), rows: heads * of.keyLength }
     : { name: name("attn_q_a"), rows: of.queryRank };
-  const [q, ...latent] = linear(b, x, [asked, ...latentRow(of, name)]);
-  const key = keyOf(b, latent, of, name);
-  const queries = headMatmul(b, of.queryRank === 0 ? q : queriesOf(b, q, of, name), {
+  const gates = of.headGates ? [{ name: name("attn_gate"), rows: heads }] : [];
+  const [q, latent, place, gated] = linear(b, x, [asked, ...latentRow(of, name), ...gates]);
+  const key = keyOf(b, [latent, place], of, name);
+  const normed = of.queryRank === 0 ? q : rmsNorm(b, q, name("attn_q_a_norm"), of.eps);
+  const chosen = chooseFor?.(x, normed);
+  const queries = headMatmul(b, of.queryRank === 0 ? q : queriesOf(b, normed, of, name), {
     name: name("attn_k_b"),
     heads,
     rows: rank,
@@ -105,8 +114,8 @@ export function latentAttention(
     keeps: true,
   });
   const shape = append(b, queries, key, table, of);
-  const read = attention(b, queries, shape, of.scale);
-  return headMatmul(b, read, {
+  const read = attention(b, queries, shape, of.scale, { chosen });
+  const values = headMatmul(b, read, {
     name: name("attn_v_b"),
     heads,
     rows: of.valueLength,
@@ -114,6 +123,7 @@ export function latentAttention(
     keeps: false,
     fine: true,
   });
+  return of.headGates ? gate(b, gated, values, { activation: "sigmoid" }) : values;
 }
 
 /** Appends the latent rows of x to a new KV cache, and computes nothing else of the attention. */
@@ -138,23 +148,29 @@ function append(
   b: PlanBuilder,
   queries: Value | undefined,
   key: Value,
-  table: Value,
+  table: Value | undefined,
   { heads, rank, rotated, eps, temperature }: LatentHeads,
 ): HeadShape {
   const headDim = rotated + rank;
   const shape = { layer: b.kvLayer({ heads: 1, headDim }), heads, kvHeads: 1, headDim, gated: false };
-  const turning = { table, rotated, interleaved: true, eps, vFrom: rotated, temperature };
+  const turning = {
+    table,
+    rotated: table ? rotated : 0,
+    interleaved: true,
+    eps,
+    vFrom: rotated,
+    temperature,
+  };
   ropeAppend(b, [queries, key, key], shape, turning);
   return shape;
 }
 
-/** Returns queries, [rows, heads x keyLength], with each head's rotated dimensions last. */
+/** Returns the queries of normed latent rows, [rows, heads x keyLength], with each head's rotated dimensions last. */
 function queriesOf(
   b: PlanBuilder,
-  q: Value,
-  { heads, keyLength, eps }: LatentHeads,
+  normed: Value,
+  { heads, keyLength }: LatentHeads,
   name: TensorName,
 ): Value {
-  const normed = rmsNorm(b, q, name("attn_q_a_norm"), eps);
   return linear(b, normed, [{ name: name("attn_q_b"), rows: heads * keyLength }])[0];
 }

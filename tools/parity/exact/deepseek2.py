@@ -30,8 +30,15 @@ class DeepSeek2(BailingMoe2):
         if f"{name}.attn_q.weight" in self.weights:
             q = self.linear(x, f"{name}.attn_q")
         else:
-            q = self.linear(self.norm(self.linear(x, f"{name}.attn_q_a"), f"{name}.attn_q_a_norm"), f"{name}.attn_q_b")
+            q = self.linear(self.latent_queries(x, name), f"{name}.attn_q_b")
         return q.reshape(len(x), self.heads, self.key_dim)
+
+    def latent_queries(self, x, name):
+        return self.norm(self.linear(x, f"{name}.attn_q_a"), f"{name}.attn_q_a_norm")
+
+    def hidden(self, x, layer, cache, seen):
+        """The tokens that each row does not see: (tokens, seen)."""
+        return np.arange(seen) > cache.length + np.arange(len(x))[:, None]
 
     def attention(self, x, layer, cache):
         n, name, turned = len(x), f"blk.{layer}", self.rotated
@@ -44,7 +51,7 @@ class DeepSeek2(BailingMoe2):
         place = self.rotate(made[..., self.rank:], cache.length, layer)
         keys, values = cache.append(layer, np.concatenate([place, latent], axis=-1),
                                     np.concatenate([np.zeros_like(place), latent], axis=-1))
-        hidden = np.arange(len(keys)) > cache.length + np.arange(n)[:, None]
+        hidden = self.hidden(x, layer, cache, len(keys))
         to_keys, to_values = (self.weights[f"{name}.attn_{part}_b.weight"] for part in "kv")
         if cache.rounds:
             asked = np.concatenate([placed, np.einsum("nhd,hrd->nhr", plain, to_keys)], axis=-1)
@@ -58,7 +65,11 @@ class DeepSeek2(BailingMoe2):
             v = np.einsum("mr,hvr->mhv", values[:, 0, turned:], to_values)
             scores = np.einsum("nhd,mhd->hnm", plain, k) + np.einsum("nhd,md->hnm", placed, keys[:, 0, :turned])
             mixed = np.einsum("hnm,mhv->nhv", softmax(np.where(hidden, -np.inf, scores * self.scale)), v)
-        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+        return self.linear(self.gated(mixed, x, name).reshape(n, -1), f"{name}.attn_output")
+
+    def gated(self, mixed, x, name):
+        """The attention's output: (tokens, heads, value dim)."""
+        return mixed
 
     def feed_forward(self, x, name, suffix=""):
         if suffix or f"{name}.ffn_gate_inp.weight" not in self.weights:

@@ -15,6 +15,7 @@ from gated_heads import Laguna, Step35
 from gpt_oss import GptOss
 from encoders import Bert, EuroBert, JinaBertV2, JinaBertV3, LlamaEmbed, ModernBert, NeoBert, NomicBert, NomicBertMoe
 from gpt_neox import GptNeoX, Phi2, StableLm
+from kimi_linear import BailingMoe3, KimiLinear
 from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from llama4 import Llama4
@@ -42,6 +43,7 @@ from qwen3moe import Qwen3Moe
 from seed_oss import SeedOss
 from smallthinker import SmallThinker
 from smollm3 import SmolLM3
+from sparse import DeepSeek32, GlmDsa
 
 FAMILIES = {
     "gemma": Gemma,
@@ -121,6 +123,10 @@ FAMILIES = {
     "smallthinker": SmallThinker,
     "step35": Step35,
     "laguna": Laguna,
+    "deepseek32": DeepSeek32,
+    "glm-dsa": GlmDsa,
+    "kimi-linear": KimiLinear,
+    "bailingmoe3": BailingMoe3,
 }
 
 

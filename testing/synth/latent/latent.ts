@@ -6,12 +6,12 @@ import {
   writeFeedForward,
   writeReals,
   writeSharedExpert,
-} from "./decoder.ts";
-import { type Dimensions, type SynthModel, TINY } from "./model.ts";
-import type { SynthFile } from "./file.ts";
-import { writeNextToken } from "./qwen35.ts";
+} from "../decoder.ts";
+import { type Dimensions, type SynthModel, TINY } from "../model.ts";
+import type { SynthFile } from "../file.ts";
+import { writeNextToken } from "../qwen35.ts";
 
-interface LatentShape extends Dimensions {
+export interface LatentShape extends Dimensions {
   readonly heads: number;
   /**
    * Ranks of the latent rows for keys and values, and for queries. By default queries are computed from the input rows.
@@ -32,6 +32,8 @@ interface LatentShape extends Dimensions {
   readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
   /** Whether experts are weighted by sigmoids with a bias, divided by their sum; otherwise by the softmax over all. */
   readonly sigmoid?: boolean;
+  /** Standard deviation of the bias on the choice of sigmoid-weighted experts. */
+  readonly choiceBias?: number;
   /** Whether weights are divided by their sum; by default true for sigmoids. */
   readonly divided?: boolean;
   readonly leadingDense: number;
@@ -155,29 +157,48 @@ export const MISTRAL4: SynthModel<LatentShape> = {
   write,
 };
 
+/** What a family adds to the keys and the attention. */
+export interface LatentParts {
+  readonly keys?: (file: SynthFile) => void;
+  /** Writes a layer's attention; by default latent attention. */
+  readonly attention?: (file: SynthFile, block: string, layer: number) => void;
+  /** KV heads of each layer; by default 1. */
+  readonly kvHeads?: readonly number[];
+}
+
 function write(file: SynthFile, shape: LatentShape): void {
+  writeLatent(file, shape, {});
+}
+
+export function writeLatent(
+  file: SynthFile,
+  shape: LatentShape,
+  { keys, attention, kvHeads }: LatentParts,
+): void {
   const { embedding, experts, leadingDense, drafts = 0 } = shape;
   const layers = shape.layers + drafts;
-  writeKeys(file, shape);
+  writeKeys(file, shape, kvHeads);
+  keys?.(file);
   writeReals(file, shape);
   writeEnds(file, shape);
   for (let layer = 0; layer < layers; layer++) {
     const block = `blk.${layer}`;
     file.vector(`${block}.attn_norm.weight`, embedding);
-    writeLatentAttention(file, block, shape);
+    if (attention) attention(file, block, layer);
+    else writeLatentAttention(file, block, shape);
     file.vector(`${block}.ffn_norm.weight`, embedding);
     if (layer < leadingDense) {
       writeFeedForward(file, block, shape);
       continue;
     }
     writeExperts(file, block, embedding, experts);
-    if (shape.sigmoid) file.vector(`${block}.exp_probs_b.bias`, experts.count, 0);
+    if (shape.sigmoid) file.vector(`${block}.exp_probs_b.bias`, experts.count, 0, shape.choiceBias);
     writeSharedExpert(file, block, embedding, experts.shared * experts.feedForward);
     if (layer >= shape.layers) writeNextToken(file, block, embedding);
   }
 }
 
-function writeKeys(file: SynthFile, shape: LatentShape): void {
+function writeKeys(file: SynthFile, shape: LatentShape, kvHeads?: readonly number[]): void {
   const { rank, rotated, experts, queryRank = 0, factor, multiplier = 0.0707, beta, drafts = 0 } = shape;
   file.counts({
     block_count: shape.layers + drafts,
@@ -186,7 +207,7 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     feed_forward_length: shape.feedForward,
     vocab_size: shape.vocabulary,
     "attention.head_count": shape.heads,
-    "attention.head_count_kv": 1,
+    ...!kvHeads && { "attention.head_count_kv": 1 },
     "attention.key_length": rank + rotated,
     "attention.value_length": rank,
     "attention.key_length_mla": shape.plain + rotated,
@@ -201,6 +222,7 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     leading_dense_block_count: shape.leadingDense,
     ...drafts > 0 && { nextn_predict_layers: drafts },
   });
+  if (kvHeads) file.keys("attention.head_count_kv", "INT32", kvHeads);
   file.key("expert_weights_norm", "BOOL", shape.divided ?? shape.sigmoid ?? false);
   file.key("expert_weights_scale", "FLOAT32", experts.scale);
   if (factor === undefined) return;
@@ -214,7 +236,7 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
   file.key("attention.temperature_length", "UINT32", original);
 }
 
-function writeLatentAttention(file: SynthFile, block: string, shape: LatentShape): void {
+export function writeLatentAttention(file: SynthFile, block: string, shape: LatentShape): void {
   const { embedding, heads, rank, queryRank, plain, rotated, valueLength } = shape;
   const queries = heads * (plain + rotated);
   if (queryRank) {
