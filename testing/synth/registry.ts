@@ -21,7 +21,6 @@ import {
   NOMIC_BERT_MOE,
 } from "./encoders/encoders.ts";
 import { DEEPSEEK32, GLM_DSA } from "./latent/sparse.ts";
-import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import {
   FALCON_H1,
   GRANITEHYBRID,
