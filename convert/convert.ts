@@ -37,7 +37,7 @@ export interface ConvertOptions {
   readonly lora?: string;
   /** Format for all matrices. Without it, every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;
-  /** Path of an importance matrix in llama.cpp's GGUF format; the quantizers then weigh columns by it. */
+  /** Path of an importance matrix in llama.cpp's GGUF format. Quantizers weigh the errors of columns by it. */
   readonly importance?: string;
   /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
@@ -61,7 +61,7 @@ export interface ConvertReport {
   readonly fileBytes: number;
   readonly architecture: string;
   readonly tensors: readonly TensorReport[];
-  /** Number of tensors that were quantized by an importance matrix; undefined without one. */
+  /** Number of tensors that were quantized with weights of an importance matrix; undefined without one. */
   readonly weighed?: number;
   /** Number of unused checkpoint tensors, by model part. */
   readonly leftOut: Readonly<Record<string, number>>;
@@ -115,7 +115,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
   return { ...report, weighed: quantize?.weights?.used.size };
 }
 
-/** Converts the vision tower of a checkpoint into an `mmproj` file, as `convertCheckpoint` converts the model. */
+/** Converts the vision tower of a checkpoint into an `mmproj` file. Throws like `convertCheckpoint`. */
 export async function convertVision(options: ConvertOptions): Promise<ConvertReport> {
   const { folder, quantize } = options;
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
@@ -126,7 +126,7 @@ export async function convertVision(options: ConvertOptions): Promise<ConvertRep
   return await write(options, { ...tower, entries }, towerRefusalOf);
 }
 
-/** Writes a file, reads it back and compares it. */
+/** Writes the file, reads it back and compares it. */
 async function write(
   options: ConvertOptions,
   { architecture, entries, tensors, leftOut }: Pick<
@@ -163,7 +163,7 @@ async function quantizationOf({ quantize, importance }: ConvertOptions): Promise
   if (quantize === undefined) return undefined;
   if (importance === undefined) return { to: quantize };
   if (weighs(quantize)) return { to: quantize, weights: await ColumnWeights.read(importance) };
-  const advice = [{ quantize: "q4_k" }, " or another format of K or IQ4"];
+  const advice = [{ quantize: "q4_k" }, " or another of the *_k and iq4_* formats"];
   throw new ConvertError([`The format ${quantize} does not use an importance matrix: choose `, ...advice]);
 }
 

@@ -209,7 +209,7 @@ for (
     "q8_0",
   ]] as const
 ) {
-  Deno.test(`convert: --quantize ${quantize} uses ${instead} when a row would cut blocks of ${block}`, async () => {
+  Deno.test(`convert: --quantize ${quantize} uses ${instead} when rows do not divide into blocks of ${block}`, async () => {
     await using folder = await CheckpointFolder.make(BF16);
     const { tensors } = await folder.convert({ quantize });
     for (const { name, type, shape, error } of tensors) {

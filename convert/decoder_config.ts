@@ -25,7 +25,7 @@ interface DecoderOptions {
   readonly scalings?: readonly Scaling[];
   /** Whether YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;
-  /** Whether the ends of YaRN's blend may stay between two pairs, although GGUF's readers round them. */
+  /** Whether to accept `truncate: false`, which keeps the ends of YaRN's blend unrounded; GGUF's readers round them. */
   readonly anyTruncation?: boolean;
   /** The feed-forward block's activation in config.json; by default SiLU. */
   readonly activation?: string;
@@ -66,7 +66,7 @@ export function readDecoderConfig(config: Config, options: DecoderOptions = {}):
   };
 }
 
-/** Returns the context length, which YaRN extends where config.json states the length of the training. */
+/** Returns the context length, extended by YaRN's factor if config.json states only the trained length. */
 function extended(context: number, { scaling }: RopeConfig): number {
   if (scaling.type !== "yarn") return context;
   return Math.min(MAX.context, Math.max(context, Math.floor(scaling.originalContext * scaling.factor)));

@@ -1,7 +1,8 @@
 /**
- * Importance matrices: how much the inputs of each weight matrix weigh over a text, so that a quantizer can keep columns
- * exact that matter most. The file format is llama.cpp's: a GGUF file with a tensor NAME.in_sum2 [columns, matrices] of
- * sums of squares and a tensor NAME.counts [1, matrices] of numbers of inputs for each weight tensor NAME.
+ * Importance matrices. They hold the sum of squared inputs of each column of the weight matrices over a text, so that a
+ * quantizer can keep the important columns more exact. The file has llama.cpp's GGUF format. For each weight tensor
+ * NAME it has NAME.in_sum2 [columns, matrices], the sums of squares, and NAME.counts [1, matrices], the numbers of
+ * inputs.
  */
 import { openGguf } from "../engine/gguf/reader.ts";
 import { readFloats } from "../engine/gguf/float_tensor.ts";
@@ -20,12 +21,12 @@ export interface MatrixInputs {
   readonly counts: Float32Array; // [matrices]
 }
 
-/** A text's importance matrix. */
+/** The importance matrix of one calibration text. */
 export interface ImportanceMatrix {
   /** Name of the text. */
   readonly dataset: string;
   readonly chunks: number;
-  /** Number of tokens of a chunk. */
+  /** Number of tokens in a chunk. */
   readonly chunkTokens: number;
   /** Inputs by the tensor's name in the model's file. */
   readonly inputs: ReadonlyMap<string, MatrixInputs>;
@@ -56,17 +57,20 @@ export async function writeImportance(path: string, matrix: ImportanceMatrix): P
   }
 }
 
-/** The weights of a model's columns, as an importance matrix gives them. */
+/** Weights of the columns of a model's matrices, read from an importance matrix. */
 export class ColumnWeights {
   private constructor(
     private readonly path: string,
     private readonly means: ReadonlyMap<string, { readonly values: Float32Array; readonly count: number }>,
   ) {}
 
-  /** Tensors that were asked for and found. */
+  /** Names of the tensors that `of` found in the file. */
   readonly used = new Set<string>();
 
-  /** Reads a file of compy or llama.cpp. Throws ConvertError for another file, GgufError for a broken one. */
+  /**
+   * Reads an importance matrix that compy or llama.cpp wrote. Throws ConvertError for any other file and GgufError for
+   * a broken one.
+   */
   static async read(path: string): Promise<ColumnWeights> {
     const file = await openGguf(path).catch((error) => {
       if (!(error instanceof GgufError) || error.code !== "GGUF_MAGIC") throw error;
@@ -81,11 +85,15 @@ export class ColumnWeights {
       if (info.type !== "F32" || other?.type !== "F32" || other.shape.reduce((a, b) => a * b, 1) !== count) {
         throw refused(
           path,
-          `tensor ${quote(info.name)} needs F32 sums, and one count in ${quote(name + COUNTS)} each`,
+          `tensor ${quote(info.name)} must have F32 sums, and ${
+            quote(name + COUNTS)
+          } one F32 count per matrix`,
         );
       }
       const values = toMeans(await readFloats(file, info), await readFloats(file, other));
-      if (!values) throw refused(path, `tensor ${quote(info.name)} has values that are no sums of squares`);
+      if (!values) {
+        throw refused(path, `tensor ${quote(info.name)} and its counts must be finite and at least 0`);
+      }
       means.set(name, { values, count });
     }
     if (means.size === 0) throw refused(path, `it has no tensors named *${SUMS}`);
@@ -93,8 +101,8 @@ export class ColumnWeights {
   }
 
   /**
-   * Returns the mean squares of a tensor's inputs; undefined if the file has none. Throws ConvertError if they are of
-   * another shape.
+   * Returns the mean squares of a tensor's inputs [matrices * columns]; undefined if the file has no entry for it.
+   * Throws ConvertError if the entry has another shape.
    */
   of(tensor: string, columns: number, matrices: number): Float32Array | undefined {
     const found = this.means.get(tensor);
@@ -107,7 +115,10 @@ export class ColumnWeights {
   }
 }
 
-/** Divides the sums by the counts in place. A matrix without inputs gets equal weights. Undefined for impossible sums. */
+/**
+ * Divides the sums by the counts in place and returns them; undefined if a number is negative or not finite. A matrix
+ * without inputs gets equal weights.
+ */
 function toMeans(sums: Float32Array, counts: Float32Array): Float32Array | undefined {
   const columns = sums.length / counts.length;
   for (let i = 0; i < sums.length; i++) {

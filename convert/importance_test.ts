@@ -19,13 +19,13 @@ async function inFolder(test: (path: (name: string) => string) => Promise<void>)
   }
 }
 
-/** Inputs of one matrix whose columns from `from` to `to` weigh 100 times as much as the others. */
+/** Returns the inputs of one matrix. Columns `from` to `to` have 100 times the sum of the others. */
 function inputs(columns: number, from: number, to: number): MatrixInputs {
   const sums = Float32Array.from({ length: columns }, (_, i) => i >= from && i < to ? 100 : 1);
   return { sums, counts: Float32Array.of(10) };
 }
 
-Deno.test("importance: a file has llama.cpp's names, shapes and keys, and reads back as mean squares", async () => {
+Deno.test("importance: writes llama.cpp's names, shapes and keys, and reads mean squares back", async () => {
   await inFolder(async (path) => {
     const experts = { sums: Float32Array.of(2, 4, 8, 16, 9, 9), counts: Float32Array.of(2, 4, 0) };
     const dense = { sums: Float32Array.of(5, 10), counts: Float32Array.of(5) };
@@ -58,7 +58,7 @@ Deno.test("importance: a file has llama.cpp's names, shapes and keys, and reads 
   });
 });
 
-Deno.test("importance: refuses other files, impossible sums and inputs of another shape by name", async () => {
+Deno.test("importance: refuses other files, and names the tensor with invalid sums or another shape", async () => {
   await inFolder(async (path) => {
     const refused = async (detail: string) =>
       await assertRejects(() => ColumnWeights.read(path("bad")), ConvertError, detail);
@@ -76,12 +76,12 @@ Deno.test("importance: refuses other files, impossible sums and inputs of anothe
     await write([["a.weight", [2], [1, 2]]]);
     await refused("no tensors named *.in_sum2");
     await write([["a.in_sum2", [2, 1], [1, 2]]]);
-    await refused('tensor "a.in_sum2" needs F32 sums, and one count in "a.counts" each');
+    await refused('tensor "a.in_sum2" must have F32 sums, and "a.counts" one F32 count per matrix');
     await write([["a.in_sum2", [2, 2], [1, 2, 3, 4]], ["a.counts", [1, 1], [1]]]);
-    await refused("one count");
+    await refused("one F32 count per matrix");
     for (const value of [-1, NaN, Infinity]) {
       await write([["a.in_sum2", [2, 1], [1, value]], ["a.counts", [1, 1], [1]]]);
-      await refused("no sums of squares");
+      await refused("must be finite and at least 0");
     }
     await write([["a.in_sum2", [2, 1], [1, 2]], ["a.counts", [1, 1], [1]]]);
     const weights = await ColumnWeights.read(path("bad"));
@@ -97,7 +97,7 @@ Deno.test("importance: refuses other files, impossible sums and inputs of anothe
   });
 });
 
-Deno.test("convert: --imatrix makes columns exact that weigh more, also where columns change their order", async () => {
+Deno.test("convert: --imatrix lowers the error of important columns, also in matrices with reordered columns", async () => {
   await using folder = await CheckpointFolder.make(BF16);
   await inFolder(async (path) => {
     const converted = async (options: Partial<ConvertOptions>) => {

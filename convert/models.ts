@@ -228,7 +228,7 @@ export function convertModel(
   };
 }
 
-/** Returns the model type. Mistral Small 4's text part is in the multimodal model of Mistral Small 3. */
+/** Returns the model type. Mistral Small 4 has the multimodal type of Mistral Small 3, with another text part. */
 function modelTypeOf(root: Fields): string {
   const type = root.string("model_type");
   return type === "mistral3" && root.fields("text_config")?.get("model_type") === "mistral4"
@@ -271,7 +271,7 @@ function countLeftOut(
     if (used.has(name)) continue;
     let what = [...LEFT_OUT, ...ofModel].find(([, pattern]) => pattern.test(name))?.[0];
     // A tied output matrix is not read, even if the checkpoint has one.
-    // AutoGPTQ saves biases of 0 beside all matrices.
+    // AutoGPTQ saves biases of 0 for matrices without biases.
     if (name.endsWith(".bias") && isZero(checkpoint, tensor)) what ??= "biases of 0";
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {
@@ -282,7 +282,7 @@ function countLeftOut(
   return counts;
 }
 
-/** Maximum values of a bias that is read. */
+/** Maximum number of values of an unused bias that is compared with 0. */
 const MAX_BIAS = 1 << 21;
 
 function isZero(checkpoint: Checkpoint, tensor: SafeTensor): boolean {

@@ -39,7 +39,7 @@ export function inOrder(values: Float32Array, runs: Runs): Float32Array<ArrayBuf
   return out;
 }
 
-/** Returns values that stand in the order of `runs` in the order of the source. */
+/** Returns the values, which are in the order of `runs`, in the source's order. */
 export function inSourceOrder(values: Float32Array, runs: Runs): Float32Array {
   const out = new Float32Array(values.length);
   let at = 0;

@@ -41,7 +41,7 @@ export interface StackShape {
   readonly columns: number;
 }
 
-/** The matrices that an encoder encodes: all `count` of a tensor, or one expert's. */
+/** The matrices that an encoder encodes: all `count` matrices of a tensor, or only that of `expert`. */
 interface WeighedShape {
   /** Name of the tensor without `.weight`. */
   readonly name: string;
@@ -302,8 +302,8 @@ export class TensorList {
   }
 
   /**
-   * Adds each frame of a convolution over images [rows, 3, frames, side, side] in f32, as `NAME.weight`, `NAME.weight.1`
-   * and so on.
+   * Adds each frame of a convolution over images [rows, 3, frames, side, side] as an f32 tensor. The names are
+   * `NAME.weight`, `NAME.weight.1` and so on.
    */
   frames(
     name: string,
@@ -341,7 +341,7 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, values, "config.json"));
   }
 
-  /** Adds the factors on the values of NVFP4 blocks, one per matrix, unless all are 1. */
+  /** Adds the tensor `NAME.scale` with the factor of each NVFP4 matrix, unless all factors are 1. */
   #factors(name: string, sources: readonly MatrixSource[]): void {
     const factors = sources.map((source) => source.kind === "NVFP4" ? source.factor ?? 1 : 1);
     if (factors.every((factor) => factor === 1)) return;
@@ -349,8 +349,8 @@ export class TensorList {
   }
 
   /**
-   * Returns the matrices as blocks of a GGUF type, if blocks of the wanted type hold the values of all. The runs of
-   * columns must be whole blocks.
+   * Returns the matrices as blocks of a GGUF type if all have exact blocks of the wanted type and the runs of columns
+   * are whole blocks; else returns `sources`.
    */
   #exactBlocks(sources: MatrixSource[], runs: readonly number[], kept = false): MatrixSource[] {
     const blocks = sources.flatMap(({ weight }) => weight.blocks ?? []);
@@ -375,7 +375,7 @@ export class TensorList {
     return quantizeRows(source, quantizer, { sums, weights: this.#weights(quantizer, shape, runs) });
   }
 
-  /** Returns how much a tensor's columns weigh, in the source's order; undefined without an importance matrix. */
+  /** Returns the weights of a tensor's columns, in the source's order; undefined without an importance matrix. */
   #weights(
     { weighs }: Quantizer,
     { name, rows, columns, count = 1, expert }: WeighedShape,

@@ -32,13 +32,13 @@ const CONFIG = {
   rope_scaling: SCALING,
 };
 
-/** Families whose checkpoints may use YaRN like most, with a synthetic model. */
+/** Families with a synthetic model whose checkpoints may use YaRN in the usual way. */
 const USUAL = [...FAMILIES.values()].filter(({ architecture, checkpoints = {} }) =>
   Object.hasOwn(SYNTH_MODELS, architecture) &&
   Object.values(checkpoints).some(({ scalings = ["yarn"], encoder }) => scalings.includes("yarn") && !encoder)
 );
 
-/** Returns the file with the converter's keys for the scaling, and the plan's tables of angles. */
+/** Returns the tables of angles in the plan of the file with the converter's keys for the scaling. */
 function anglesOf(file: GgufFile, architecture: string) {
   const decoder = readDecoderConfig(new Fields("config.json", CONFIG), { scalings: ["yarn"] });
   let scaled = changed(file, { key: ["rope.scaling.attn_factor", undefined] });
@@ -76,7 +76,7 @@ Deno.test("YaRN: a converted model has the scaling's keys and the extended conte
   assertEquals(metadata.getCount("qwen3.context_length"), 1800);
 });
 
-Deno.test("YaRN: rejects ends of the blend and magnitudes that GGUF's readers do not have", async () => {
+Deno.test("YaRN: rejects unrounded ends of the blend and magnitudes that GGUF's readers do not compute", async () => {
   for (
     const [scaling, key] of [[{ truncate: false }, "truncate"], [
       { attention_factor: 1 },

@@ -20,7 +20,7 @@ export class Checkpoint implements Disposable {
   private constructor(readonly folder: string) {}
 
   /**
-   * Opens the file `only`, or the files in the folder's index or, without an index, its `model*.safetensors`. Throws
+   * Opens the file `only`, or else the files that the folder's index names, or else its `model*.safetensors`. Throws
    * ConvertError when a file is missing, broken or contradicts the index.
    */
   static async open(folder: string, only?: string): Promise<Checkpoint> {
@@ -106,7 +106,7 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   return index;
 }
 
-/** Throws ConvertError if the index names missing files beside a complete set of other ones. */
+/** Throws ConvertError if the index names missing files, but the folder has a complete set of other files. */
 async function refuseStaleIndex(folder: string, indexed: ReadonlySet<string>): Promise<void> {
   const present = await listShards(folder);
   const missing = [...indexed].find((name) => !present.has(name));
@@ -136,7 +136,9 @@ async function findShards(folder: string): Promise<Set<string>> {
   return withSiblings(names);
 }
 
-/** Returns the names of all shards. A name like model-00001-of-00003.safetensors contains the shard count. */
+/**
+ * Returns the names with those of their other shards. A name contains the count, as model-00001-of-00003.safetensors.
+ */
 function withSiblings(found: Iterable<string>): Set<string> {
   const names = new Set(found);
   for (const name of found) {

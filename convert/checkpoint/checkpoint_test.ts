@@ -23,7 +23,7 @@ for (const name of ["model.safetensors", "config.json", "tokenizer.json", "chat_
   });
 }
 
-Deno.test("checkpoint: names a Git LFS pointer in place of the index, a shard and a GGUF file as weights", async () => {
+Deno.test("checkpoint: names a Git LFS pointer as index or shard, and a GGUF file as shard", async () => {
   await using folder = await CheckpointFolder.make({ ...BF16, shards: 2 });
   const shard = folder.file("model-00002-of-00002.safetensors");
   await Deno.writeTextFile(shard, POINTER);
@@ -34,7 +34,7 @@ Deno.test("checkpoint: names a Git LFS pointer in place of the index, a shard an
   assertStringIncludes(await refusal(folder), `${folder.file(INDEX)}: this is a Git LFS pointer`);
 });
 
-Deno.test("checkpoint: names a stale index beside complete weights", async () => {
+Deno.test("checkpoint: rejects an index that names missing files beside complete weights", async () => {
   await using folder = await CheckpointFolder.make(BF16);
   const index = { weight_map: { "lm_head.weight": "model-00001-of-00002.safetensors" } };
   await Deno.writeTextFile(folder.file(INDEX), JSON.stringify(index));
@@ -48,14 +48,14 @@ Deno.test("checkpoint: names a stale index beside complete weights", async () =>
   await folder.convert();
 });
 
-Deno.test("checkpoint: an incomplete set of other shards does not make the index stale", async () => {
+Deno.test("checkpoint: reports a missing shard when other shards are incomplete, too", async () => {
   await using folder = await CheckpointFolder.make({ ...BF16, shards: 2 });
   const missing = folder.file("model-00002-of-00002.safetensors");
   await Deno.rename(missing, folder.file("model-00002-of-00003.safetensors"));
   assertStringIncludes(await refusal(folder), `Cannot find ${missing}`);
 });
 
-Deno.test("checkpoint: names an index whose tensors moved to another shard as stale", async () => {
+Deno.test("checkpoint: calls an index stale when a tensor is in another shard", async () => {
   await using folder = await CheckpointFolder.make({ ...BF16, shards: 2 });
   const path = folder.file(INDEX);
   const index = JSON.parse(await Deno.readTextFile(path));

@@ -28,11 +28,11 @@ export interface SafeTensor {
   /** Offset of the tensor from the start of the file. */
   readonly offset: number;
   readonly byteLength: number;
-  /** Format in the checkpoint of a tensor that is computed from others. */
+  /** The checkpoint's format of a tensor that is computed from others. */
   readonly format?: string;
   /** Fills `into` from byte `offset` on, for a tensor that is computed from others. */
   readonly compute?: (offset: number, into: Uint8Array) => void;
-  /** The type to round computed values to, where nothing is quantized. */
+  /** Type to which computed values are rounded if they are not quantized. */
   readonly rounded?: "F16";
   /** A computed matrix's values as blocks of a GGUF type. */
   readonly blocks?: ExactBlocks;
@@ -42,25 +42,25 @@ export type FloatType = "F32" | "F16" | "BF16";
 export const FLOATS: readonly string[] = ["F32", "F16", "BF16"];
 export const isFloat = (type: string): type is FloatType => FLOATS.includes(type);
 
-/** Types of blocks that can hold other programs' quantized weights without a change of their values. */
+/** Types of blocks that can hold other programs' quantized weights exactly. */
 export type BlockType = "Q4_0" | "Q8_0" | "NVFP4";
 
 /** MXFP4: E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
 export interface Mxfp4Source {
   readonly kind: "MXFP4";
-  readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
+  readonly weight: SafeTensor; // U32 [rows, columns / 8], or U8 [rows, columns / 2]
   readonly scales: SafeTensor; // U8 [rows, columns / 32]
 }
 
 /** The values of a matrix as blocks of a GGUF type. */
 export type ExactBlocks = Mxfp4Source | {
   readonly kind: BlockType;
-  readonly weight: SafeTensor; // [rows, columns], whose bytes are blocks
-  /** Factor on all values, for NVFP4. */
+  readonly weight: SafeTensor; // [rows, columns], as the bytes of the blocks
+  /** Factor by which all values of NVFP4 blocks are multiplied. */
   readonly factor?: number;
 };
 
-/** A matrix in a checkpoint. Each of its tensors has the same rows. */
+/** A matrix in a checkpoint. All its tensors have the same number of rows. */
 export type MatrixSource =
   | { readonly kind: FloatType; readonly weight: SafeTensor } // [rows, columns]
   | ExactBlocks

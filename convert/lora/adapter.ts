@@ -12,7 +12,9 @@ const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
 const MAX_ALPHA = 1e9;
 const MAX_RANK = 65_536;
 
-/** Keys of variants that are not merged, with the values that mean that a variant is not used. */
+/**
+ * Keys of LoRA variants that are not merged, and why. An absent, false or empty value means that a variant is unused.
+ */
 const UNUSED: readonly (readonly [key: string, why: string])[] = [
   ["use_dora", "DoRA's magnitudes are not merged"],
   ["lora_bias", "biases are not merged"],
@@ -21,7 +23,7 @@ const UNUSED: readonly (readonly [key: string, why: string])[] = [
   ["trainable_token_indices", "rows of the embedding are not replaced"],
   ["target_parameters", "only linear layers are merged"],
   ["layer_replication", "layers are not repeated"],
-  ["alora_invocation_tokens", "an activated adapter applies to a part of the tokens"],
+  ["alora_invocation_tokens", "an activated adapter applies only to some of the tokens"],
   ["use_qalora", "QALoRA's groups are not merged"],
 ];
 /** Initializations that leave the base model's weights unchanged. */
@@ -44,12 +46,12 @@ export class Adapter implements Disposable {
     readonly changes: ReadonlyMap<string, LowRank>,
   ) {}
 
-  /** Opens the adapter in a folder. Throws ConvertError for a broken adapter and an unsupported variant. */
+  /** Opens the adapter in a folder. Throws ConvertError for a broken adapter or an unsupported variant. */
   static async open(folder: string): Promise<Adapter> {
     const path = join(folder, CONFIG);
     const json = await readJson(path, MAX_CONFIG_BYTES);
     if (json === undefined) {
-      throw new ConvertError(`Cannot find ${path}: the folder of an adapter must have it`);
+      throw new ConvertError(`Cannot find ${path}: an adapter's folder must have this file`);
     }
     const config = Fields.of(path, json);
     refuseVariants(config);
@@ -82,7 +84,7 @@ function refuseVariants(config: Fields): void {
   }
 }
 
-/** Names of an adapter's tensors: the module, its part, and perhaps the adapter's name. */
+/** Names of an adapter's tensors: the module, the part, and optionally the adapter's name. */
 const NAME = /^base_model\.model\.(.+)\.(lora_A|lora_B|base_layer)(\.default)?\.weight$/;
 type Part = "lora_A" | "lora_B" | "base_layer";
 
@@ -106,20 +108,24 @@ function readChanges(checkpoint: Checkpoint, config: Fields): Map<string, LowRan
       refuseTensor((a ?? b ?? base)!, `needs the other matrix of the pair, ${a ? "lora_B" : "lora_A"}`);
     }
     const rank = patternOf(config, "rank_pattern", module) ?? config.count("r", MAX_RANK);
-    if (a.shape.length !== 2 || a.shape[0] !== rank) wrongShape(a, `${rank} x columns, as the rank is`);
-    if (b.shape.length !== 2 || b.shape[1] !== rank) wrongShape(b, `rows x ${rank}, as the rank is`);
+    if (a.shape.length !== 2 || a.shape[0] !== rank) wrongShape(a, `${rank} x columns for rank ${rank}`);
+    if (b.shape.length !== 2 || b.shape[1] !== rank) wrongShape(b, `rows x ${rank} for rank ${rank}`);
     const alpha = patternOf(config, "alpha_pattern", module) ?? config.positive("lora_alpha", MAX_ALPHA);
     const scale = alpha / (config.boolean("use_rslora", false) ? Math.sqrt(rank) : rank);
     return [module, { a, b, base, scale }];
   }));
 }
 
-/** Returns the module's own number. PEFT takes the first key that is the module's name or its end. */
+/**
+ * Returns the module's own rank or alpha; undefined without one. Like PEFT, takes the first key that is the module's
+ * name or the end of its name.
+ */
 function patternOf(config: Fields, name: string, module: string): number | undefined {
   const patterns = config.fields(name);
   for (const key of Object.keys(patterns?.object ?? {})) {
-    // PEFT reads keys as regular expressions, which may take forever; a dot in a name is the same in both.
-    if (!/^\^?[\w.]+$/.test(key)) patterns!.refuse(key, "a pattern", "the name of a module, or its end");
+    // PEFT reads keys as regular expressions, which may run forever, so only plain names are read. Their dots match
+    // dots.
+    if (!/^\^?[\w.]+$/.test(key)) patterns!.refuse(key, "a pattern", "a module's name or the end of one");
     const plain = key.replace(/^\^/, "");
     if (module === plain || (plain === key && module.endsWith(`.${key}`))) {
       return name === "rank_pattern" ? patterns!.count(key, MAX_RANK) : patterns!.positive(key, MAX_ALPHA);

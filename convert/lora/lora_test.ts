@@ -33,7 +33,7 @@ const SHAPES: Record<string, [rows: number, columns: number]> = {
   [DOWN]: [TINY.hidden, TINY.feedForward],
 };
 
-/** A pair of small matrices by module. */
+/** The low-rank matrices A and B of each module. */
 type Pairs = Record<string, { a: Float32Array; b: Float32Array; rank: number }>;
 
 interface TestAdapter {
@@ -58,7 +58,7 @@ function testAdapter(ranks: Record<string, number> = {}): TestAdapter {
   return { config: { ...CONFIG }, tensors, pairs };
 }
 
-/** Converts a checkpoint with an adapter. `use` reads the file. */
+/** Writes a checkpoint and an adapter, and calls `use` with a function that converts them. */
 async function withAdapter<T>(
   adapter: TestAdapter,
   use: (
@@ -86,7 +86,7 @@ function merged(base: Float32Array, { a, b, rank }: Pairs[string], scale: number
   });
 }
 
-/** Returns the values in f32, rounded to f16. */
+/** Returns the values rounded to f16, as f32. */
 const halves = (values: Float64Array) => Float32Array.from(new Float16Array(Float32Array.from(values)));
 
 const VARIANTS: Record<
@@ -176,7 +176,10 @@ const BAD: Record<string, [spoil: Spoil, words: string]> = {
     `key "modules_to_save": must be absent`,
   ],
   "a pattern": [key("rank_pattern", { "(a+)+$": 3 }), `key "rank_pattern.(a+)+$"`],
-  "another rank than the tensors": [key("r", 8), `must have shape 8 x columns, as the rank is (got 4 x 128)`],
+  "a rank that differs from its tensors": [
+    key("r", 8),
+    `must have shape 8 x columns for rank 8 (got 4 x 128)`,
+  ],
   "a rank of 0": [key("r", 0), `key "r": must be a whole number from 1 to 65536 (got 0)`],
   "one matrix of a pair": [
     ({ tensors }) => void tensors.delete(A.replace("lora_A", "lora_B")),
@@ -198,12 +201,12 @@ const BAD: Record<string, [spoil: Spoil, words: string]> = {
   ],
   "a pair of another shape": [
     ({ tensors }) => void tensors.set(A, storeFloats("F32", [RANK, 100], new Float32Array(400))),
-    `tensor "${DOWN}.weight": must have shape 128 x 100, as the adapter says (got 128 x 256)`,
+    `tensor "${DOWN}.weight": must have shape 128 x 100 to match the adapter (got 128 x 256)`,
   ],
   "values that are not finite": [
     ({ tensors }) =>
       void tensors.set(A, storeFloats("F32", [RANK, 256], new Float32Array(1024).fill(NaN, 7, 8))),
-    `tensor "${A}": it makes weights that are not finite`,
+    `tensor "${A}": merging it gives weights that are not finite`,
   ],
   "no tensors": [({ tensors }) => tensors.clear(), "it has no tensors"],
 };
@@ -219,7 +222,7 @@ for (const [what, [spoil, words]] of Object.entries(BAD)) {
   });
 }
 
-Deno.test("convert: names what an adapter's folder lacks", async () => {
+Deno.test("convert: names the missing file of an adapter's folder", async () => {
   await withAdapter(testAdapter(), async (folder, convert) => {
     for (const name of ["adapter_model.safetensors", "adapter_config.json"]) {
       const path = join(folder.file("adapter"), name);

@@ -6,12 +6,12 @@ import { computedFloats } from "../quantized/computed.ts";
 import { readNumbers, refuseTensor, wrongShape } from "../quantized/numbers.ts";
 import type { Adapter, LowRank } from "./adapter.ts";
 
-/** Maximum number of values of a pair's first matrix, which memory holds. */
+/** Maximum number of values of a pair's first matrix, which is read into memory as a whole. */
 const MAX_VALUES = 1 << 26;
 
 /**
- * Adds the adapter's changes to the checkpoint's matrices, which become computed ones. Throws ConvertError for a
- * module that the checkpoint does not have, and a shape that differs.
+ * Adds the adapter's changes to the checkpoint's matrices, which are then computed when they are read. Throws
+ * ConvertError for a module that the checkpoint lacks, and for shapes that differ.
  */
 export function mergeAdapter(checkpoint: Checkpoint, adapter: Adapter): void {
   for (const [module, change] of adapter.changes) {
@@ -20,14 +20,14 @@ export function mergeAdapter(checkpoint: Checkpoint, adapter: Adapter): void {
       refuse(
         change.a.file,
         `module ${quote(module)}`,
-        `the checkpoint ${checkpoint.folder} has no such matrix`,
+        `the checkpoint ${checkpoint.folder} does not have this matrix`,
       );
     }
     checkpoint.tensors.set(base.name, merged(checkpoint, base, adapter.checkpoint, change));
   }
 }
 
-/** Returns possible names of a module: a text model's, and those of its multimodal checkpoint. */
+/** Returns possible names of a module, in a text checkpoint and in multimodal checkpoints. */
 function names(module: string): string[] {
   return [module, module.replace(/^model\./, "model.language_model."), `language_model.${module}`];
 }
@@ -41,12 +41,12 @@ function merged(
   if (!isFloat(base.dtype)) {
     refuseTensor(
       base,
-      `an adapter needs floats, or a quantization that is read as floats (got ${base.dtype})`,
+      `must have floats, or a quantization that is read as floats, to merge an adapter (got ${base.dtype})`,
     );
   }
   const [rank, columns] = a.shape;
   if (String(base.shape) !== String([b.shape[0], columns])) {
-    wrongShape(base, `${b.shape[0]} x ${columns}, as the adapter says`);
+    wrongShape(base, `${b.shape[0]} x ${columns} to match the adapter`);
   }
   if (own && String(own.shape) !== String(base.shape)) wrongShape(own, base.shape.join(" x "));
   if (rank * columns > MAX_VALUES) refuseTensor(a, `must have at most ${MAX_VALUES} values`);
@@ -66,7 +66,7 @@ function merged(
       }
       for (let i = 0; i < columns; i++) out[row * columns + i] = held[row * columns + i] + sums[i];
     }
-    if (!out.every(Number.isFinite)) refuseTensor(a, "it makes weights that are not finite");
+    if (!out.every(Number.isFinite)) refuseTensor(a, "merging it gives weights that are not finite");
   });
   return { ...tensor, rounded: base.dtype === "F32" ? undefined : "F16" };
 }

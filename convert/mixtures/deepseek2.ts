@@ -88,10 +88,10 @@ function readLatent(config: Fields): LatentConfig {
   };
 }
 
-/** Model types whose experts are weighed by the softmax, unless config.json says otherwise. */
+/** Model types that weigh experts by the softmax unless config.json names another function. */
 const SOFTMAXES: readonly unknown[] = ["deepseek_v2", "mistral4"];
 
-/** Returns GGUF's code for weighing experts. */
+/** Returns GGUF's code of the function that weighs the experts. */
 function readGating(config: Fields): number {
   const usual = SOFTMAXES.includes(config.get("model_type")) ? "softmax" : "sigmoid";
   const scoring = config.string("scoring_func", usual);

@@ -30,7 +30,7 @@ export function readCounts(
   config: Fields,
   keys: { readonly [count in keyof ExpertsConfig]?: string } = {},
 ): ExpertsConfig {
-  // transformers 5 saves the count under another name.
+  // transformers 5 saves the number of experts under another name.
   const newer = "num_local_experts";
   const usual = keys.count ?? "num_experts";
   const count = config.count(config.has(usual) || !config.has(newer) ? usual : newer, MAX.experts);

@@ -56,7 +56,7 @@ const modules = (add: (name: string, shape: number[]) => void, layer: string) =>
   }
 };
 
-/** Gives a dense checkpoint experts in one module each. */
+/** Gives a dense checkpoint experts, each in its own module. */
 function moduleExperts(checkpoint: TinyCheckpoint): Values {
   return withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS }, modules);
 }
@@ -64,7 +64,7 @@ function moduleExperts(checkpoint: TinyCheckpoint): Values {
 /** Rows of the shared expert. */
 const SHARED = 96;
 
-/** Gives a hybrid checkpoint stacked experts and a shared one. */
+/** Gives a hybrid checkpoint stacked experts and a shared expert. */
 function hybrid(checkpoint: TinyCheckpoint): Values {
   const { text_config } = checkpoint.config as { text_config: Record<string, unknown> };
   delete text_config.intermediate_size;
@@ -108,7 +108,7 @@ Deno.test("convert: stacks qwen3_moe's experts and keeps its router in f32", asy
 
 Deno.test("convert: reports the error of quantized experts and keeps the router in f32", async () => {
   await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
-    // transformers 5 saves the count of experts under another name.
+    // transformers 5 saves the number of experts under another name.
     const keys = { ...QWEN_KEYS, num_experts: undefined, num_local_experts: COUNT };
     withExperts(checkpoint, { model_type: "qwen3_moe", ...keys }, modules);
   });
@@ -121,13 +121,13 @@ Deno.test("convert: reports the error of quantized experts and keeps the router 
 });
 
 for (const [model, change] of [["qwen3", moduleExperts], ["qwen3_5", hybrid]] as const) {
-  Deno.test(`convert: --imatrix weighs the columns of each expert of ${model} apart`, async () => {
+  Deno.test(`convert: --imatrix weighs the columns of each expert of ${model} separately`, async () => {
     await using folder = await CheckpointFolder.make(
       { ...BF16, model },
       (checkpoint) => void change(checkpoint),
     );
     const name = "blk.0.ffn_up_exps.weight";
-    // Expert e weighs columns 8e to 8e + 8.
+    // Columns 8e to 8e + 8 are important for expert e.
     const weighs = (expert: number, column: number) => column >> 3 === expert;
     const sums = Float32Array.from(
       { length: COUNT * hidden },

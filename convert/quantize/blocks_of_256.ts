@@ -1,14 +1,14 @@
 import type { Weights } from "./quantizers.ts";
 
-/** Values of a block of the K formats. */
+/** Number of values in a block of the K formats. */
 export const COLUMNS = 256;
-/** Minimum weight of a value, as a share of the mean weight of its block: no value may take any error. */
+/** Minimum weight of a value relative to its block's mean weight, so that no value's error is ignored. */
 const LEAST_WEIGHT = 1e-4;
 
 /** Values of the current block and their weights, reused to save allocations. */
 export const x = new Float64Array(COLUMNS);
 export const w = new Float64Array(COLUMNS).fill(1);
-/** Codes of the current candidate, and the best ones. */
+/** Codes of the current candidate, and the best codes so far. */
 export const codes = new Uint8Array(COLUMNS);
 export const bestCodes = new Uint8Array(COLUMNS);
 

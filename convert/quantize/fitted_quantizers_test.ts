@@ -21,7 +21,7 @@ const clamp = (value: number, low: number, high: number) => Math.max(low, Math.m
  * magnitudes, steps are tried around the whole range, and scales are rounded to the nearest integer.
  */
 
-/** Returns the scale and min of 32 values with codes up to `most`. The min is not above 0. */
+/** Returns ggml's scale and min for 32 values with codes up to `most`. The min is at most 0. */
 function ggmlFit(x: readonly number[], most: number): [scale: number, min: number] {
   const mean = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / x.length);
   const w = x.map((v) => mean + Math.abs(v));
@@ -195,7 +195,7 @@ Deno.test("quantizers: Q2_0 and Q1_0 keep weights exactly that are already terna
   }
 });
 
-/** Sum of squared errors over blocks of normal values, in the first 256 columns. */
+/** Returns the sum of squared errors over blocks of normal values, in the first 256 columns. */
 function normalError(quantizer: Quantizer): number {
   const errors = blocksOf("normal").flatMap((values) =>
     Array.from({ length: COLUMNS / quantizer.columns }, (_, i) => {
@@ -206,16 +206,16 @@ function normalError(quantizer: Quantizer): number {
   return errors.reduce((sum, error) => sum + error, 0);
 }
 
-Deno.test("quantizers: each format with more bits has a smaller error", () => {
+Deno.test("quantizers: formats with more bits have smaller errors", () => {
   const errors = [q2_k, q3_k, iq4_nl, iq4_xs, q4_k, q5_k, q6_k].map(normalError);
   const shares = errors.slice(1).map((error, i) => error / errors[i]);
-  // IQ4_XS has fewer bits than IQ4_NL and nearly its error; so has Q4_K beside IQ4_XS.
+  // The errors of IQ4_XS and IQ4_NL are nearly equal, and so are those of IQ4_XS and Q4_K.
   const most = [0.3, 0.35, 1.1, 1.1, 0.35, 0.35];
   assert(shares.every((share, i) => share < most[i]), shares.join());
 });
 
 for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs]) {
-  Deno.test(`quantizers: ${quantizer.type} makes smaller errors in values that weigh more`, () => {
+  Deno.test(`quantizers: ${quantizer.type} makes smaller errors in values with larger weights`, () => {
     const next = random(9);
     let [plain, weighed] = [0, 0];
     for (const values of [...blocksOf("normal"), ...blocksOf("of unlike sub-blocks")]) {

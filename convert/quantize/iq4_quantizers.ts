@@ -1,6 +1,6 @@
 /**
- * Quantizers for IQ4_NL and IQ4_XS: value = scale * VALUES[code]. The scale is searched among several steps of both
- * signs, because the values are not symmetric. The error is the weighted sum of squares.
+ * Quantizers for IQ4_NL and IQ4_XS: value = scale * VALUES[code]. They try several scales of both signs, because VALUES
+ * is not symmetric, and minimize the weighted sum of squared errors.
  */
 import { bestCodes, codes, COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
 import { BLOCK, putHalf, type Quantizer } from "./quantizers.ts";
@@ -8,13 +8,13 @@ import { BLOCK, putHalf, type Quantizer } from "./quantizers.ts";
 /** ggml's values of the 16 codes. */
 const VALUES = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 /**
- * Code of the nearest value, by twice the value, rounded down, plus 256. The middle between two neighbours is always a
- * multiple of a half.
+ * Code of the nearest entry of VALUES. The index is twice the value, rounded down, plus 256. That is exact, because the
+ * middle between two entries is always a multiple of a half.
  */
 const NEAREST = Uint8Array.from({ length: 512 }, (_, i) => nearestTo((i - 256) / 2 + 0.25));
-/** Values of the codes in the same order. */
+/** The entries of VALUES for the codes in NEAREST. */
 const HELD = Float64Array.from(NEAREST, (code) => VALUES[code]);
-/** The largest magnitude is divided by each. */
+/** Divisors of a sub-block's largest magnitude that give the candidate scales. */
 const STEPS = Array.from({ length: 11 }, (_, i) => 98 + 4 * i).flatMap((step) => [step, -step]);
 
 function nearestTo(value: number): number {
@@ -28,7 +28,7 @@ function placeOf(value: number): number {
   return place < 0 ? 0 : place > 511 ? 511 : place | 0;
 }
 
-/** Returns the best scale of the 32 values at x[at..]. */
+/** Returns the best scale of the 32 values from x[at] on. */
 function fitSub(at: number): number {
   let extreme = 0;
   for (let i = at; i < at + BLOCK; i++) if (Math.abs(x[i]) > Math.abs(extreme)) extreme = x[i];
@@ -48,7 +48,7 @@ function fitSub(at: number): number {
   return best;
 }
 
-/** Returns the error of the 32 values under this scale. Leaves their codes in `codes`. */
+/** Returns the error of 32 values with this scale, and writes their codes into `codes`. */
 function errorOf(at: number, scale: number): number {
   const inverse = scale !== 0 ? 1 / scale : 0;
   let error = 0;
@@ -89,7 +89,7 @@ const LEAST_SCALE = -32;
 const scales = new Float64Array(SUBS);
 const scaleCodes = new Int8Array(SUBS);
 
-/** Chooses each sub-block's integer scale under d, and its codes. Returns the error. */
+/** Chooses each sub-block's integer scale and codes for the block's factor d. Returns the error. */
 function roundBlock(d: number): number {
   let error = 0;
   for (let j = 0; j < SUBS; j++) {
@@ -107,7 +107,7 @@ function roundBlock(d: number): number {
   return error;
 }
 
-/** Returns the d that fits the integer scales and codes by least squares. */
+/** Returns the least-squares factor d for the integer scales and codes. */
 function refit(): number {
   let [aa, ax] = [0, 0];
   for (let i = 0; i < COLUMNS; i++) {

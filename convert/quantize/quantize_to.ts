@@ -20,7 +20,7 @@ const QUANTIZERS = {
   q1_0,
 } as const satisfies Readonly<Record<string, Quantizer>>;
 
-/** How all matrices are quantized. */
+/** The type and weights with which all matrices are quantized. */
 export interface Quantization {
   readonly to: QuantizeTo;
   readonly weights?: ColumnWeights;
@@ -30,7 +30,7 @@ export interface Quantization {
 export type QuantizeTo = keyof typeof QUANTIZERS;
 export const QUANTIZE_TO = Object.keys(QUANTIZERS) as QuantizeTo[];
 
-/** Formats with smaller blocks and at least as many bits, which replace a format whose blocks would be cut. */
+/** Replacements, with smaller blocks and more bits, for rows that do not divide into a format's blocks. */
 const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = { q3_k: iq4_nl, q2_k: iq4_nl, iq4_xs: iq4_nl };
 
 /** Returns whether the format's quantizer uses an importance matrix. */
@@ -40,8 +40,8 @@ export function weighs(to: QuantizeTo): boolean {
 }
 
 /**
- * Returns the quantizer for rows whose column runs have these lengths. Where the wanted format's blocks would be cut, it
- * returns one with smaller blocks; undefined when Q8_0's would be cut, too.
+ * Returns the quantizer for rows whose column runs have these lengths. If the runs do not divide into the wanted
+ * format's blocks, returns one with smaller blocks; undefined if the runs do not divide into Q8_0's blocks either.
  */
 export function quantizerOf(to: QuantizeTo, runs: readonly number[]): Quantizer | undefined {
   return [QUANTIZERS[to], INSTEAD[to], q8_0].find((quantizer) =>

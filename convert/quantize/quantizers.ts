@@ -1,6 +1,6 @@
 import type { TensorType } from "../../engine/gguf/types.ts";
 
-/** How much each value's squared error weighs: `values[at..]` for the values of a block. */
+/** Weights of the values' squared errors. A block's weights begin at `values[at]`. */
 export interface Weights {
   readonly values: Float32Array;
   at: number;
@@ -12,11 +12,11 @@ export interface Quantizer {
   /** Number of values per block. */
   readonly columns: number;
   readonly bytes: number;
-  /** Whether the quantizer uses weights. */
+  /** Whether the quantizer uses the weights. */
   readonly weighs?: boolean;
   /**
    * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`. Returns
-   * false if a value is too large for the format. Without `weights` all values weigh the same.
+   * false if a value is too large for the format. Without `weights`, all values have the same weight.
    */
   block(
     values: Float32Array,
@@ -34,7 +34,8 @@ export const BLOCK = 32;
 export const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
 /**
- * Repacks `bytes` bytes of adjacent 4-bit codes as in ggml's blocks: byte j gets the codes of columns j and j + `bytes`.
+ * Repacks `bytes` bytes of adjacent 4-bit codes in the order of ggml's blocks: byte j gets the codes of columns j and
+ * j + `bytes`.
  */
 export function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number, bytes = 16): void {
   for (let k = 0; k < bytes / 2; k++) {

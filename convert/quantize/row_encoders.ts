@@ -131,7 +131,7 @@ export class ErrorSums {
   }
 }
 
-/** How much the columns of matrices weigh, one matrix after the other. Each matrix has `rows` rows. */
+/** Weights of the columns of one or more matrices, one matrix after the other. Each matrix has `rows` rows. */
 export interface RowWeights {
   readonly values: Float32Array; // [matrices * columns]
   readonly columns: number;
@@ -141,7 +141,7 @@ export interface RowWeights {
 interface QuantizeOptions {
   /** Collects the error, shared by matrices of one tensor. */
   readonly sums?: ErrorSums;
-  /** Factor on the source's values. */
+  /** Factor by which the source's values are multiplied. */
   readonly factor?: number;
   readonly weights?: RowWeights;
 }
@@ -198,7 +198,7 @@ function quantizeBlocks(
   return Number.isFinite(squares);
 }
 
-/** Returns the index of a value's weight. `value` counts the values of all matrices. */
+/** Returns the index of the weight for a value. `value` is the value's index over all matrices. */
 function placeOf(value: number, { columns, rows }: RowWeights): number {
   const matrix = Math.floor(value / (columns * rows));
   return matrix * columns + value % columns;
@@ -212,7 +212,7 @@ function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
     case "affine":
       return restoreAffine(source, rows);
     default:
-      // Blocks that are quantized again are read as floats.
+      // To quantize blocks again, their floats are read instead.
       return toFloats(source.kind as FloatType, rows[0]);
   }
 }
@@ -238,7 +238,7 @@ function restoreMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponent
 
 function checkExponent({ scales }: MatrixSource & { kind: "MXFP4" }, exponent: number): number {
   if (exponent === 255) {
-    refuse(scales.file, `tensor ${quote(scales.name)}`, "it has the scale 255 (E8M0's NaN)");
+    refuse(scales.file, `tensor ${quote(scales.name)}`, "must have scales below 255 (got 255, E8M0's NaN)");
   }
   return exponent;
 }

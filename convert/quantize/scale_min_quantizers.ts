@@ -1,10 +1,10 @@
 /**
- * Quantizers for Q2_K, Q4_K and Q5_K: value = d * scale * code - dmin * min. The sub-blocks of a block share d and dmin,
- * and each sub-block's scale and min are small integers.
- * 1. Search each sub-block's best scale and min in floats: for several steps, codes and the scale and min that fit them
- * by least squares.
- * 2. Search the nearby integers, with the best codes for each.
- * 3. Refit the factors over the block by least squares. The error is the weighted sum of squares.
+ * Quantizers for Q2_K, Q4_K and Q5_K: value = d * scale * code - dmin * min. The sub-blocks of a block share d and
+ * dmin, and each sub-block's scale and min are small integers.
+ * 1. Find each sub-block's best scale and min as floats: try several step sizes, and fit scale and min to the resulting
+ * codes by least squares.
+ * 2. Try the integers near these scales and mins, with the best codes for each.
+ * 3. Fit d and dmin again over the whole block by least squares. The error is the weighted sum of squares.
  */
 import { bestCodes, codes, COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
 import { putHalf, type Quantizer } from "./quantizers.ts";
@@ -17,7 +17,7 @@ interface Format {
   /** Largest code, and largest integer scale and min. */
   readonly most: number;
   readonly mostScale: number;
-  /** Byte of d; dmin follows. */
+  /** Index of the byte in the block at which d begins; dmin follows. */
   readonly at: number;
   write(out: Uint8Array, to: number): void;
 }
@@ -28,10 +28,7 @@ const mins = new Float64Array(16);
 const scaleCodes = new Uint8Array(16);
 const minCodes = new Uint8Array(16);
 
-/**
- * Writes the best scale and min of the sub-block at x[at..] into scales[j] and mins[j]. Scale and min are never below
- * 0.
- */
+/** Writes the best scale and min of the sub-block from x[at] on into scales[j] and mins[j]. Both are at least 0. */
 function fitSub(at: number, j: number, { sub, most }: Format, steps: Float64Array): void {
   let [low, high, sumW, sumX] = [0, -Infinity, 0, 0];
   for (let i = at; i < at + sub; i++) {
@@ -74,7 +71,7 @@ function fitSub(at: number, j: number, { sub, most }: Format, steps: Float64Arra
   }
 }
 
-/** Returns the sub-block's error under this scale and min. Leaves the nearest codes in `codes`. */
+/** Returns the sub-block's error with this scale and min, and writes the nearest codes into `codes`. */
 function errorOf(at: number, { sub, most }: Format, scale: number, min: number): number {
   const inverse = scale > 0 ? 1 / scale : 0;
   let error = 0;
@@ -90,7 +87,7 @@ function errorOf(at: number, { sub, most }: Format, scale: number, min: number):
   return error;
 }
 
-/** Chooses the integer scale and min with the least error, near scale / d and min / dmin, and their codes. */
+/** Chooses the codes and the integers near scale / d and min / dmin that have the smallest error. Returns the error. */
 function roundSub(j: number, format: Format, d: number, dmin: number): number {
   const { sub, mostScale } = format;
   const at = sub * j;
@@ -112,10 +109,7 @@ function roundSub(j: number, format: Format, d: number, dmin: number): number {
   return least;
 }
 
-/**
- * Returns the d and dmin that fit the integers and codes by least squares; undefined when the system is
- * singular.
- */
+/** Returns the least-squares d and dmin for the integers and codes; undefined when the system is singular. */
 function refit({ sub }: Format): [d: number, dmin: number] | undefined {
   let [aa, ab, bb, ax, bx] = [0, 0, 0, 0, 0];
   for (let i = 0; i < COLUMNS; i++) {
@@ -134,7 +128,7 @@ function refit({ sub }: Format): [d: number, dmin: number] | undefined {
   return d > 0 && dmin >= 0 ? [d, dmin] : undefined;
 }
 
-/** Replaces the block's integers and codes by the best ones under d and dmin. Returns the error. */
+/** Replaces the block's integers and codes by the best ones for d and dmin. Returns the error. */
 function roundBlock(format: Format, d: number, dmin: number): number {
   let error = 0;
   for (let j = 0; j < COLUMNS / format.sub; j++) error += roundSub(j, format, d, dmin);
@@ -143,7 +137,7 @@ function roundBlock(format: Format, d: number, dmin: number): number {
 
 function quantizerOf(format: Format): Quantizer {
   const { type, bytes, sub, most, mostScale, at: half, write } = format;
-  // The range of the values is divided by each.
+  // A candidate step size is the range of the values, divided by one of these.
   const steps = Float64Array.from({ length: 13 }, (_, i) => most - 1.2 + 0.2 * i);
   return {
     type,

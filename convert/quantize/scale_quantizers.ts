@@ -1,6 +1,6 @@
 /**
- * Quantizers for Q3_K and Q6_K: value = d * scale * code, with 16 sub-blocks of 16 values and signed scales. The search
- * is that of scale_min_quantizers.ts.
+ * Quantizers for Q3_K and Q6_K: value = d * scale * code, with 16 sub-blocks of 16 values and signed scales. They
+ * search in the same three steps as scale_min_quantizers.ts.
  */
 import { bestCodes, codes, COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
 import { putHalf, type Quantizer } from "./quantizers.ts";
@@ -11,11 +11,11 @@ const SUB = 16;
 interface Format {
   readonly type: "Q3_K" | "Q6_K";
   readonly bytes: number;
-  /** Codes are stored with this number added; the range is -middle to middle - 1. */
+  /** Number that is added to stored codes. Codes are from -middle to middle - 1. */
   readonly middle: number;
-  /** The most negative integer scale; the largest one is 1 below its magnitude. */
+  /** The most negative integer scale. The largest is -leastScale - 1. */
   readonly leastScale: number;
-  /** Byte of d. */
+  /** Index of the byte in the block at which d begins. */
   readonly at: number;
   write(out: Uint8Array, to: number): void;
 }
@@ -25,8 +25,8 @@ const scales = new Float64Array(SUBS);
 const scaleCodes = new Int8Array(SUBS);
 
 /**
- * Returns the sub-block's scale. Its sign gives the largest magnitude the lowest code, which has no positive
- * counterpart.
+ * Returns the sub-block's scale. Its sign is such that the largest magnitude gets the code -middle, which has no
+ * positive counterpart.
  */
 function fitSub(at: number, middle: number, steps: Float64Array): number {
   let [low, high] = [0, 0];
@@ -54,7 +54,7 @@ function fitSub(at: number, middle: number, steps: Float64Array): number {
   return best;
 }
 
-/** Returns the sub-block's error under this signed scale. Leaves the nearest codes in `codes`. */
+/** Returns the sub-block's error with this signed scale, and writes the nearest codes into `codes`. */
 function errorOf(at: number, middle: number, scale: number): number {
   const inverse = scale !== 0 ? 1 / scale : 0;
   let error = 0;
@@ -69,7 +69,7 @@ function errorOf(at: number, middle: number, scale: number): number {
   return error;
 }
 
-/** Replaces the block's integers and codes by the best ones under d. Returns the error. */
+/** Replaces the block's integers and codes by the best ones for d. Returns the error. */
 function roundBlock({ middle, leastScale }: Format, d: number): number {
   let error = 0;
   for (let j = 0; j < SUBS; j++) {
@@ -99,7 +99,7 @@ function refit(middle: number): number {
 
 function quantizerOf(format: Format): Quantizer {
   const { type, bytes, middle, leastScale, at: half, write } = format;
-  // The largest magnitude is divided by each.
+  // A candidate scale is the largest magnitude, divided by one of these.
   const steps = Float64Array.from({ length: 13 }, (_, i) => 0.9 - middle - 0.15 * i);
   return {
     type,

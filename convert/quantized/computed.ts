@@ -6,13 +6,13 @@ import { refuse } from "../errors.ts";
 
 /** Approximate bytes of the rows that are computed together. */
 const TILE_BYTES = 16 * 1024 * 1024;
-/** Number of computed tiles to keep. Reordered rows of a head come from few tiles, alternately. */
+/** Number of computed tiles to keep. Reordered rows of a head alternate between a few tiles. */
 const TILES = 3;
 
 /** Computes the rows from `start` on. `out` has space for whole rows. */
 export type FillRows<Values> = (start: number, out: Values) => void;
 
-/** How a matrix is computed from the tensors of a checkpoint. */
+/** Describes a matrix that is computed from the tensors of a checkpoint. */
 export interface Computed {
   readonly name: string;
   /** File named in messages. */
@@ -23,12 +23,13 @@ export interface Computed {
   readonly tileBytes?: number;
 }
 
-/** A few tiles of computed rows, the newest last. */
+/** A tile of computed rows. */
 interface Tile {
   readonly of: object;
   readonly index: number;
   readonly bytes: Uint8Array;
 }
+/** The kept tiles of each checkpoint, the newest last. */
 const tiles = new WeakMap<Checkpoint, Tile[]>();
 
 /** Returns a float tensor whose values `fill` computes. All values must be exact in the given type. */
@@ -91,7 +92,7 @@ function computed(
   return tensor;
 }
 
-/** Returns the values' little-endian bytes. BF16 drops bits, which are 0 for values that it can hold. */
+/** Returns the values' little-endian bytes. For BF16, the values must be exact in it: the lower 16 bits are dropped. */
 function storedAs(dtype: FloatType, values: Float32Array): Uint8Array {
   if (dtype === "F32") return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
   if (dtype === "F16") return new Uint8Array(new Float16Array(values).buffer);

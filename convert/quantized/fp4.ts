@@ -9,7 +9,7 @@ export interface Nvfp4 {
   readonly name: string;
   /** Format in the checkpoint, for the report. */
   readonly format: string;
-  readonly codes: SafeTensor; // [rows, columns / 2], bytes or words of the same bits
+  readonly codes: SafeTensor; // [rows, columns / 2], bytes, or words with the same bits
   readonly scales: SafeTensor; // bytes [rows, columns / 16]
   /** The value of a code is code x scale x `factor` / `divisor`. */
   readonly factor: number;
@@ -31,13 +31,13 @@ export function nvfp4Floats(checkpoint: Checkpoint, matrix: Nvfp4): SafeTensor {
   if (
     scales.shape.length !== 2 || codes.byteLength !== shape[0] * columns / 2 || scales.shape[0] !== shape[0]
   ) {
-    wrongShape(scales, `rows x columns / ${GROUP} of the weight's ${codes.shape.join(" x ")}`);
+    wrongShape(scales, `rows x columns / ${GROUP} for the weight's shape ${codes.shape.join(" x ")}`);
   }
   const read = (start: number, count: number) => {
     const found = [new Uint8Array(count * columns / 2), new Uint8Array(count * groups)] as const;
     checkpoint.read(codes, start * columns / 2, found[0]);
     checkpoint.read(scales, start * groups, found[1]);
-    // GGUF's readers ignore the sign, and read 127 as 0.
+    // GGUF's readers ignore a scale's sign, and read the code 127 (NaN) as 0.
     const wrong = found[1].find((scale) => scale >= 127 && scale !== 128);
     if (wrong !== undefined) {
       refuseTensor(scales, `must have positive finite E4M3 scales (got code ${wrong})`);
@@ -69,7 +69,7 @@ export function nvfp4Floats(checkpoint: Checkpoint, matrix: Nvfp4): SafeTensor {
   return { ...floats, blocks };
 }
 
-/** Reads compressed-tensors' NVFP4, whose global scale is a divisor, and MXFP4, which has none. */
+/** Reads compressed-tensors' NVFP4, whose global scale is a divisor, and MXFP4, which has no global scale. */
 export function compressedFp4(
   checkpoint: Checkpoint,
   codes: SafeTensor,
@@ -108,17 +108,20 @@ function checkE4m3(scales: SafeTensor): void {
   if (scales.dtype !== "F8_E4M3") refuseTensor(scales, `must have dtype F8_E4M3 (got ${scales.dtype})`);
 }
 
-/** Returns the value of a tensor of one float above 0. */
+/** Returns the value of a tensor that holds one positive float. Throws ConvertError for any other tensor. */
 function single(checkpoint: Checkpoint, tensor: SafeTensor): number {
   if (!isFloat(tensor.dtype)) refuseTensor(tensor, `must have dtype F32, F16 or BF16 (got ${tensor.dtype})`);
-  if (tensor.byteLength !== sizeOf(tensor)) wrongShape(tensor, "of one value");
+  if (tensor.byteLength !== sizeOf(tensor)) wrongShape(tensor, "1, a single value");
   const [value] = readNumbers(checkpoint, tensor);
-  // The range leaves space for the other scale and the code.
+  // Within this range, the product with the other scale and the code stays within f32.
   if (value > 2 ** -100 && value < 2 ** 100) return value;
   return refuseTensor(tensor, `must be a factor from 2^-100 to 2^100 (got ${value})`);
 }
 
-/** Returns an F32 tensor with the values of MXFP4, which has exponents for 32 columns, and the same bits as blocks. */
+/**
+ * Returns an F32 tensor with a matrix's MXFP4 values, and MXFP4 blocks with the same bits. 32 columns share an
+ * exponent.
+ */
 function mxfp4Floats(
   checkpoint: Checkpoint,
   { name, codes, scales }: Pick<Nvfp4, "name" | "codes" | "scales">,
@@ -126,7 +129,7 @@ function mxfp4Floats(
   const [rows, groups] = scales.shape;
   const columns = groups * MX_GROUP;
   if (scales.shape.length !== 2 || codes.shape[0] !== rows || codes.byteLength !== rows * columns / 2) {
-    wrongShape(scales, `rows x columns / ${MX_GROUP} of the weight's ${codes.shape.join(" x ")}`);
+    wrongShape(scales, `rows x columns / ${MX_GROUP} for the weight's shape ${codes.shape.join(" x ")}`);
   }
   const about = { name, file: codes.file, shape: [rows, columns], format: "compressed-tensors MXFP4" };
   const floats = computedFloats(checkpoint, about, "F32", (start, out) => {
@@ -139,7 +142,7 @@ function mxfp4Floats(
       const value = E2M1[code & 7] * CODES.F8_E8M0![exponents[Math.floor(i / MX_GROUP)]];
       out[i] = code & 8 ? -value : value;
     }
-    if (!out.every(Number.isFinite)) refuseTensor(scales, "it has the scale 255 (E8M0's NaN)");
+    if (!out.every(Number.isFinite)) refuseTensor(scales, "must have scales below 255 (got 255, E8M0's NaN)");
   });
   return { ...floats, blocks: { kind: "MXFP4", weight: { ...codes, format: about.format }, scales } };
 }

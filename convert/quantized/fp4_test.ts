@@ -12,7 +12,7 @@ const e4m3 = (code: number) => code < 8 ? code / 512 : (8 + (code & 7)) * 2 ** (
 
 type Style = "ModelOpt" | "ModelOpt without a factor" | "compressed-tensors" | "compressed-tensors MXFP4";
 
-/** Returns NVFP4 or MXFP4 matrices as a program writes them. */
+/** Returns a function that draws an NVFP4 or MXFP4 matrix in the given program's format. */
 function fp4(style: Style): QuantizeMatrix {
   return (random, rows, columns): QuantizedMatrix => {
     const group = style.endsWith("MXFP4") ? 32 : 16;
@@ -57,12 +57,12 @@ const KINDS: [style: Style, settings: object, kind: string][] = [
   ["compressed-tensors MXFP4", COMPRESSED, "compressed-tensors MXFP4 F32 MXFP4"],
 ];
 for (const [style, settings, kind] of KINDS) {
-  Deno.test(`4-bit floats: ${style} keep every value`, async () => {
+  Deno.test(`4-bit floats: ${style} keeps every value`, async () => {
     for (const columns of [192, 160]) {
       const { parts, values } = fp4(style)(new Random(1), 24, columns, "m");
       const found = await readMatrix(parts, settings);
       assertEquals(found.values, values);
-      // 160 columns are not whole blocks of NVFP4.
+      // 160 columns do not divide into blocks of NVFP4, which have 64.
       assertEquals(found.kind, columns === 160 ? kind.replace(/ NVFP4$/, "") : kind);
       if (!found.exact) continue;
       const factor = found.factor ?? 1;
@@ -75,7 +75,7 @@ for (const [style, settings, kind] of KINDS) {
   });
 }
 
-Deno.test("4-bit floats: a model keeps its NVFP4 bits, with factors beside the matrices", async () => {
+Deno.test("4-bit floats: a converted model keeps its NVFP4 bits and stores the matrices' factors", async () => {
   const files: Written[] = [];
   for (const plain of [true, false]) {
     const change = quantized(fp4("ModelOpt"), MODEL_OPT, plain);
@@ -137,7 +137,7 @@ const BAD: Record<string, [style: Style, change: Change, words: string]> = {
   "scales of another shape": [
     "ModelOpt",
     ({ weight_scale: scale }) => ({ weight_scale: { ...scale, shape: [12, 24] } }),
-    `${SCALE}": must have shape rows x columns / 16 of the weight's 24 x 96 (got 12 x 24)`,
+    `${SCALE}": must have shape rows x columns / 16 for the weight's shape 24 x 96 (got 12 x 24)`,
   ],
   "no columns": [
     "ModelOpt",
@@ -155,12 +155,12 @@ const BAD: Record<string, [style: Style, change: Change, words: string]> = {
   "several factors": [
     "ModelOpt",
     () => ({ weight_scale_2: storeFloats("F32", [2], Float32Array.of(1, 2)) }),
-    `${SCALE}_2": must have shape of one value (got 2)`,
+    `${SCALE}_2": must have shape 1, a single value (got 2)`,
   ],
   "an exponent that is NaN": [
     "compressed-tensors MXFP4",
     ({ weight_scale: scale }) => ({ weight_scale: { ...scale, bytes: scale.bytes.slice().fill(255, 5, 6) } }),
-    `${SCALE}": it has the scale 255 (E8M0's NaN)`,
+    `${SCALE}": must have scales below 255 (got 255, E8M0's NaN)`,
   ],
 };
 for (const [what, [style, change, words]] of Object.entries(BAD)) {
@@ -175,7 +175,7 @@ for (const [what, [style, change, words]] of Object.entries(BAD)) {
   });
 }
 
-Deno.test("4-bit floats: changed tensors give values or a ConvertError", async () => {
+Deno.test("4-bit floats: randomly changed tensors give values or a ConvertError", async () => {
   for (const [style, settings] of KINDS) {
     await assertRobust(fp4(style)(new Random(1), 24, 192, "m").parts, settings, isFullTier ? 60 : 20);
   }

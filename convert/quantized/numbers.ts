@@ -4,7 +4,7 @@ import { toFloats } from "../checkpoint/floats.ts";
 import { DTYPES, type FloatType, type SafeTensor } from "../checkpoint/tensors.ts";
 import { refuse } from "../errors.ts";
 
-/** Values of the 8-bit types by code. The NaN and infinities of floats are NaN. */
+/** Values of the 8-bit types by code. Infinities of floats become NaN. */
 export const CODES: { readonly [dtype in SafeTensor["dtype"]]?: Float32Array } = {
   F8_E4M3: Float32Array.from({ length: 256 }, (_, code) => (code & 127) === 127 ? NaN : small(code, 3)),
   F8_E5M2: Float32Array.from({ length: 256 }, (_, code) => (code & 124) === 124 ? NaN : small(code, 2)),
@@ -12,7 +12,7 @@ export const CODES: { readonly [dtype in SafeTensor["dtype"]]?: Float32Array } =
   I8: Float32Array.from({ length: 256 }, (_, code) => code << 24 >> 24),
 };
 
-/** Returns the value of a float of 8 bits with a sign and `bits` bits of mantissa. */
+/** Returns the value of an 8-bit float, which has a sign bit and `bits` bits of mantissa. */
 function small(code: number, bits: number): number {
   const [exponent, mantissa] = [(code & 127) >> bits, code & (1 << bits) - 1];
   const bias = (1 << 6 - bits) - 1;
@@ -42,16 +42,16 @@ export function readNumbers(
   return toNumbers(tensor, bytes);
 }
 
-/** Returns the values of bytes of the tensor's type. */
+/** Returns the values of `bytes`, which hold elements of the tensor's type. */
 export function toNumbers({ dtype }: SafeTensor, bytes: Uint8Array): Float32Array {
   const codes = CODES[dtype];
   return codes ? Float32Array.from(bytes, (code) => codes[code]) : toFloats(dtype as FloatType, bytes);
 }
 
-/** Returns the bytes of an element. */
+/** Returns the number of bytes of an element. */
 export const sizeOf = ({ dtype }: SafeTensor): number => DTYPES[dtype];
 
-/** Throws ConvertError unless the tensor has a type of scales. */
+/** Throws ConvertError for a type that scales cannot have. */
 export function checkScaleType(scales: SafeTensor): void {
   if (["F32", "F16", "BF16", "F8_E4M3", "F8_E8M0"].includes(scales.dtype)) return;
   refuseTensor(scales, `must have dtype F32, F16, BF16, F8_E4M3 or F8_E8M0 (got ${scales.dtype})`);
@@ -63,7 +63,7 @@ export function checkScales(scales: SafeTensor, values: Float32Array): void {
   if (wrong !== undefined) refuseTensor(scales, `must have finite scales of at least 0 (got ${wrong})`);
 }
 
-/** Whether f16 holds all values exactly. */
+/** Returns whether f16 holds all values exactly. */
 export function fitHalf(values: Float32Array): boolean {
   const half = new Float16Array(values);
   return values.every((value, i) => half[i] === value && Number.isFinite(value));

@@ -4,7 +4,9 @@ import { putHalf } from "../quantize/quantizers.ts";
 import { computedBlocks, computedFloats } from "./computed.ts";
 import { checkScales, fitHalf, refuseTensor } from "./numbers.ts";
 
-/** A matrix of unsigned codes. A value is (code - zero point) x scale; columns of a group share both. */
+/**
+ * A matrix of unsigned codes. A value is (code - zero point) x scale. Columns of a group share zero point and scale.
+ */
 export interface Packed {
   readonly name: string;
   readonly file: string;
@@ -22,7 +24,7 @@ export interface Packed {
   codes(start: number, count: number): Uint8Array;
   /** Returns scales [count, groups]. */
   scales(start: number, count: number): Float32Array;
-  /** Returns zero points [count, groups]; undefined if all are in the middle of the codes. */
+  /** Returns zero points [count, groups]; undefined if each is the middle of the codes. */
   zeros?(start: number, count: number): Int32Array;
 }
 
@@ -30,7 +32,7 @@ export interface Packed {
 const CHUNK = 1 << 18;
 const BLOCK = 32;
 
-/** Returns an F32 tensor with the values, and with blocks where Q4_0 or Q8_0 holds the same values. */
+/** Returns an F32 tensor with the values. It also has Q4_0 or Q8_0 blocks if these hold the same values. */
 export function packedFloats(checkpoint: Checkpoint, packed: Packed): SafeTensor {
   const { name, file, format, rows, columns, bits, groups } = packed;
   const about = { name, file, format, shape: [rows, columns] };
@@ -49,12 +51,16 @@ export function packedFloats(checkpoint: Checkpoint, packed: Packed): SafeTensor
         out[at] = (codes[at] - (zeros ? zeros[of] : middle)) * scales[of];
       }
     }
-    if (!out.every(Number.isFinite)) refuseTensor(packed.scaleTensor, "it makes values that are not finite");
+    if (!out.every(Number.isFinite)) {
+      refuseTensor(packed.scaleTensor, "its products with the codes are not finite");
+    }
   });
   return { ...floats, blocks: isExact(packed) ? asBlocks(checkpoint, packed) : undefined };
 }
 
-/** Whether blocks of 32 columns hold all values: one f16 scale per block, and zero points in the middle. */
+/**
+ * Returns whether Q4_0 or Q8_0 holds all values: each block has one f16 scale, and its zero point is the middle code.
+ */
 function isExact({ rows, columns, bits, group, groups, scales, zeros }: Packed): boolean {
   if (columns % BLOCK !== 0 || group === undefined || (groups > 1 && group % BLOCK !== 0)) return false;
   const each = Math.max(1, Math.floor(CHUNK / groups));

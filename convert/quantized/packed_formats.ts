@@ -1,4 +1,4 @@
-/** The formats of packed integers: compressed-tensors' pack-quantized, GPTQ and AWQ. */
+/** Readers of packed integers in the formats of compressed-tensors (pack-quantized), GPTQ and AWQ. */
 import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import type { Fields } from "../checkpoint/json.ts";
 import type { SafeTensor } from "../checkpoint/tensors.ts";
@@ -6,15 +6,15 @@ import { inWords } from "../checkpoint/json.ts";
 import { checkScaleType, readNumbers, refuseTensor, sizeOf, toNumbers, wrongShape } from "./numbers.ts";
 import type { Packed } from "./packed.ts";
 
-/** Maximum rows and columns, twice those of the largest vocabulary. */
+/** Maximum rows and columns of a matrix: twice the size of the largest vocabulary. */
 const MAX_SIDE = 1 << 21;
-/** Bytes of lines to read at a time. */
+/** Bytes of a tensor's lines to read at a time. */
 const READ_BYTES = 4 * 1024 * 1024;
 
 /** Finds the tensors of a module by suffix, such as `qweight`. */
 export type Parts = (suffix: string) => SafeTensor | undefined;
 
-/** Reads compressed-tensors' integers: codes of adjacent columns are in one word, from its low bits on. */
+/** Reads compressed-tensors' integers. A word holds the codes of adjacent columns, from its low bits on. */
 export function packQuantized(
   checkpoint: Checkpoint,
   packed: SafeTensor,
@@ -54,7 +54,7 @@ export function packQuantized(
   };
 }
 
-/** Reads GPTQ's tensors: a word has the codes of adjacent columns of one row, and lines run over the rows. */
+/** Reads GPTQ's tensors. A word holds the codes of adjacent columns of one row. A line holds a word for each row. */
 export function gptq(
   checkpoint: Checkpoint,
   qweight: SafeTensor,
@@ -96,20 +96,23 @@ export function gptq(
     zeros(start, count) {
       const zeros = turnedCodes(checkpoint, zeroTensor, [groups, rows], bits, start, count, (i) => i);
       if (format === "gptq_v2") return Int32Array.from(zeros);
-      // Programs read the largest stored zero point differently: as one more, or as 0.
+      // Programs disagree on the largest stored zero point: some add 1, others wrap it to 0.
       const most = (1 << bits) - 1;
       if (zeros.includes(most)) {
-        refuseTensor(zeroTensor, `its zero points must be below ${most}, because 1 is added`);
+        refuseTensor(
+          zeroTensor,
+          `must have zero points below ${most}, because programs read ${most} differently`,
+        );
       }
       return Int32Array.from(zeros, (zero) => zero + 1);
     },
   };
 }
 
-/** Place in a word of the code of each of eight adjacent rows, for AWQ's "gemm". */
+/** Positions in a word of the codes of eight adjacent rows, in AWQ's version "gemm". */
 const AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7];
 
-/** Reads AutoAWQ's tensors: a word has the codes of eight rows of one column. */
+/** Reads AutoAWQ's tensors. A word holds the codes of eight adjacent rows of one column. */
 export function awq(
   checkpoint: Checkpoint,
   qweight: SafeTensor,
@@ -159,7 +162,10 @@ function readBits(settings: Fields, allowed: readonly (4 | 8)[]): 4 | 8 {
 
 function bitsOf(packed: SafeTensor, bits: number): 4 | 8 {
   if (bits === 4 || bits === 8) return bits;
-  return refuseTensor(packed, `must have 4 or 8 bits a column, and rows of whole words (got ${bits})`);
+  return refuseTensor(
+    packed,
+    `must have 4 or 8 bits per column, and rows of whole words (got ${bits} bits per column)`,
+  );
 }
 
 function required(part: SafeTensor | undefined, { file, name }: SafeTensor, suffix: string): SafeTensor {
@@ -170,7 +176,7 @@ function matrixShape(tensor: SafeTensor, dtype: SafeTensor["dtype"]): readonly n
   const { shape } = tensor;
   if (tensor.dtype !== dtype) refuseTensor(tensor, `must have dtype ${dtype} (got ${tensor.dtype})`);
   const fits = shape.length === 2 && shape.every((size) => size > 0 && size <= MAX_SIDE);
-  return fits ? shape : wrongShape(tensor, `of two dimensions, each from 1 to ${MAX_SIDE}`);
+  return fits ? shape : wrongShape(tensor, `rows x columns, each from 1 to ${MAX_SIDE}`);
 }
 
 function exactShape(tensor: SafeTensor, dtype: SafeTensor["dtype"], shape: readonly number[]): void {
@@ -186,7 +192,7 @@ function scaleShape(scales: SafeTensor, allowed: readonly (number | undefined)[]
   return fits ? shape : wrongShape(scales, allowed.map((size) => size ?? "groups").join(" x "));
 }
 
-/** Returns the columns in a tensor of the matrix's unpacked shape. */
+/** Returns the number of columns from a tensor that holds the matrix's unpacked shape. */
 function shapeIn(checkpoint: Checkpoint, tensor: SafeTensor, rows: number): number {
   if (tensor.dtype !== "I64" && tensor.dtype !== "I32") refuseTensor(tensor, "must have dtype I64 or I32");
   exactShape(tensor, tensor.dtype, [2]);
@@ -201,7 +207,10 @@ function shapeIn(checkpoint: Checkpoint, tensor: SafeTensor, rows: number): numb
   );
 }
 
-/** Returns how columns form groups. A tensor with each column's group means act-order, unless groups are adjacent. */
+/**
+ * Returns how columns form groups. `order` holds each column's group, which means act-order unless each group's columns
+ * are adjacent.
+ */
 function groupsOf(
   checkpoint: Checkpoint,
   weight: SafeTensor,
@@ -213,7 +222,10 @@ function groupsOf(
   const group = columns / groups;
   if (!order) {
     if (Number.isInteger(group)) return { group };
-    refuseTensor(weight, `its ${columns} columns must be whole groups (got ${groups} groups)`);
+    refuseTensor(
+      weight,
+      `must have columns that divide into groups (got ${columns} columns and ${groups} groups)`,
+    );
   }
   exactShape(order, "I32", [columns]);
   const readOrder = () => new Int32Array(read(checkpoint, order, 0, 4 * columns).buffer);
@@ -242,7 +254,7 @@ function read(
 const wordsOf = (bytes: Uint8Array<ArrayBuffer>) => new Uint32Array(bytes.buffer);
 const codeIn = (word: number, place: number, bits: number) => word >>> place * bits & (1 << bits) - 1;
 
-/** Returns the codes in words, from the low bits on. */
+/** Returns the codes that the words hold, from the low bits on. */
 function unpack(bytes: Uint8Array, bits: 4 | 8): Uint8Array {
   if (bits === 8) return bytes;
   const codes = new Uint8Array(2 * bytes.length);
@@ -253,7 +265,7 @@ function unpack(bytes: Uint8Array, bits: 4 | 8): Uint8Array {
   return codes;
 }
 
-/** Returns `length` bytes from `from` on of each line, one after the other. Lines are read several at a time. */
+/** Returns bytes `from` to `from + length` of each line, concatenated. Reads several lines at a time. */
 function readLines(
   checkpoint: Checkpoint,
   tensor: SafeTensor,
@@ -274,7 +286,10 @@ function readLines(
   return out;
 }
 
-/** Returns codes [count, lines] of rows from a tensor [lines, rows], in which each word has the codes of some rows. */
+/**
+ * Returns codes [count, lines] of the `count` rows from `start` on. The tensor is [lines, rows], and a word holds the
+ * codes of adjacent rows.
+ */
 function turnedCodes(
   checkpoint: Checkpoint,
   tensor: SafeTensor,
@@ -298,7 +313,7 @@ function turnedCodes(
   return codes;
 }
 
-/** Returns scales [count, groups] of rows from a tensor [groups, rows]. */
+/** Returns scales [count, groups] of the `count` rows from `start` on. The tensor is [groups, rows]. */
 function turnedScales(
   checkpoint: Checkpoint,
   tensor: SafeTensor,

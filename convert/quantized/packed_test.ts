@@ -10,14 +10,14 @@ interface Style {
   readonly bits?: 4 | 8;
   /** Columns per group. */
   readonly group?: number;
-  /** Whether zero points differ. */
+  /** Whether zero points are drawn; by default each is the middle code. */
   readonly zeros?: boolean;
-  /** Whether columns belong to groups in a drawn order. */
+  /** Whether columns belong to random groups (act-order). */
   readonly order?: boolean;
   readonly scales?: "F32" | "F16" | "BF16";
 }
 
-/** Codes, scales and zero points by [row][column] and [row][group], and the values that they define. */
+/** Drawn codes, scales and zero points, and the values that they define. */
 interface Drawn {
   readonly rows: number;
   readonly columns: number;
@@ -51,7 +51,7 @@ function swap(values: Int32Array, a: number, b: number): void {
   [values[a], values[b]] = [values[b], values[a]];
 }
 
-/** Packs numbers [lines, length] along the length, from the low bits of each word. */
+/** Packs each line of numbers [lines, length] into words, from the low bits of each word on. */
 function pack(
   bits: number,
   lines: number,
@@ -69,7 +69,7 @@ function pack(
   return { dtype: "I32", shape: [lines, width], bytes: new Uint8Array(words.buffer) };
 }
 
-/** Exchanges the two dimensions of a tensor of words. */
+/** Returns the transposed tensor of words. */
 function turn({ shape: [lines, width], bytes }: StoredTensor): StoredTensor {
   const from = new Uint32Array(bytes.buffer);
   const to = Uint32Array.from(from, (_, i) => from[i % lines * width + Math.floor(i / lines)]);
@@ -99,7 +99,7 @@ function gptq(style: Style, format: "gptq" | "gptq_v2" = "gptq"): QuantizeMatrix
   };
 }
 
-/** Row of eight whose code is in each place of a word. Source: AutoAWQ. */
+/** For each position in a word, the row of eight whose code it holds. Source: AutoAWQ. */
 const AWQ_ROWS = [0, 2, 4, 6, 1, 3, 5, 7];
 
 const awq: QuantizeMatrix = (random, rows, columns) => {
@@ -166,7 +166,7 @@ const KINDS: Record<string, [quantize: QuantizeMatrix, settings: object, kind: s
   ],
 };
 for (const [what, [quantize, settings, kind]] of Object.entries(KINDS)) {
-  Deno.test(`packed integers: ${what} keep every value`, async () => {
+  Deno.test(`packed integers: converts ${what} without changing values`, async () => {
     const { parts, values } = quantize(new Random(1), 40, 192, "m");
     const found = await readMatrix(parts, settings);
     assertEquals([found.kind, found.shape], [kind, [40, 192]]);
@@ -176,7 +176,7 @@ for (const [what, [quantize, settings, kind]] of Object.entries(KINDS)) {
 }
 
 for (const [what, settings, quantize] of [["GPTQ", GPTQ, gptq({})], ["AWQ", AWQ, awq]] as const) {
-  fullTier.test(`packed integers: a ${what} model keeps its values in a file whose rows are reordered`, async () => {
+  fullTier.test(`packed integers: a ${what} model keeps its values when its rows are reordered`, async () => {
     const files: Written[] = [];
     for (const plain of [true, false]) {
       const change = (checkpoint: TinyCheckpoint) => {
@@ -200,8 +200,12 @@ for (const [what, settings, quantize] of [["GPTQ", GPTQ, gptq({})], ["AWQ", AWQ,
 type Change = (matrix: QuantizedMatrix) => Record<string, StoredTensor | undefined>;
 const BAD: Record<string, [settings: object, words: string, quantize: QuantizeMatrix, change?: Change]> = {
   "GPTQ's 3 bits": [{ ...GPTQ, bits: 3 }, `"quantization_config.bits": must be 4 or 8 (got 3)`, gptq({})],
-  "GPTQ in Marlin's order": [{ ...GPTQ, checkpoint_format: "marlin" }, `(got "marlin")`, gptq({})],
-  "AWQ for GEMV": [{ ...AWQ, version: "gemv" }, `"quantization_config.version": must be "gemm"`, awq],
+  "GPTQ weights in Marlin's order": [{ ...GPTQ, checkpoint_format: "marlin" }, `(got "marlin")`, gptq({})],
+  "AWQ's version for GEMV": [
+    { ...AWQ, version: "gemv" },
+    `"quantization_config.version": must be "gemm"`,
+    awq,
+  ],
   "AWQ's 8 bits": [{ ...AWQ, bits: 8 }, `"quantization_config.bits": must be 4 (got 8)`, awq],
   "packed weights without a method": [{}, `tensor "m.qweight": config.json must name`, awq],
   "GPTQ without scales": [
@@ -210,9 +214,9 @@ const BAD: Record<string, [settings: object, words: string, quantize: QuantizeMa
     gptq({}),
     () => ({ scales: undefined }),
   ],
-  "GPTQ's largest zero point, to which 1 is added": [
+  "GPTQ's largest zero point": [
     GPTQ,
-    `tensor "m.qzeros": its zero points must be below 15, because 1 is added`,
+    `tensor "m.qzeros": must have zero points below 15, because programs read 15 differently`,
     gptq({}),
     ({ parts: { qzeros } }) => ({ qzeros: { ...qzeros, bytes: qzeros.bytes.slice().fill(255, 3, 4) } }),
   ],
@@ -255,21 +259,21 @@ const BAD: Record<string, [settings: object, words: string, quantize: QuantizeMa
     `key "quantization_config.transform_config": must be absent`,
     packed({}),
   ],
-  "a shape of other rows": [
+  "a stated shape with another number of rows": [
     COMPRESSED,
     `tensor "m.weight_shape": must hold 40 rows and at most 2097152 columns (got 41 x 192)`,
     packed({}),
     () => ({ weight_shape: integers(Int32Array.of(41, 192)) }),
   ],
-  "a shape of 5 bits a column": [
+  "a stated shape that means 5 bits per column": [
     COMPRESSED,
-    `tensor "m.weight_packed": must have 4 or 8 bits a column`,
+    `tensor "m.weight_packed": must have 4 or 8 bits per column`,
     packed({}),
     () => ({ weight_shape: integers(Int32Array.of(40, 153)) }),
   ],
-  "columns that are not whole groups": [
+  "columns that do not divide into groups": [
     COMPRESSED,
-    `tensor "m.weight_packed": its 192 columns must be whole groups (got 5 groups)`,
+    `tensor "m.weight_packed": must have columns that divide into groups (got 192 columns and 5 groups)`,
     packed({}),
     () => ({ weight_scale: storeFloats("BF16", [40, 5], new Float32Array(200)) }),
   ],
@@ -286,7 +290,7 @@ for (const [what, [settings, words, quantize, change]] of Object.entries(BAD)) {
   });
 }
 
-Deno.test("packed integers: changed tensors give values or a ConvertError", async () => {
+Deno.test("packed integers: randomly changed tensors give values or a ConvertError", async () => {
   const kinds = [[gptq({ order: true }), GPTQ], [awq, AWQ], [packed({ zeros: true }), COMPRESSED]] as const;
   for (const [quantize, settings] of kinds) {
     await assertRobust(quantize(new Random(1), 40, 192, "m").parts, settings, 60);

@@ -8,16 +8,16 @@ import { packedFloats } from "./packed.ts";
 import { awq, gptq, packQuantized } from "./packed_formats.ts";
 import { type Block, type Scaled, scaledFloats } from "./scaled.ts";
 
-/** Quantization methods that are read. gpt-oss's "mxfp4" and MLX's formats are read elsewhere. */
+/** Quantization methods that compy reads. Other modules read gpt-oss's "mxfp4" and MLX's formats. */
 const METHODS: readonly string[] = ["mxfp4", "fp8", "modelopt", "compressed-tensors", "gptq", "awq"];
 
-/** Scales of activations and of the KV cache, which compy does not quantize in this way. */
+/** Ends of names of tensors to leave out. Most are scales for quantizing activations or the KV cache, in other ways. */
 const UNUSED =
   /(\.|_)(input_scale|activation_scale|output_scale|k_scale|v_scale|q_scale|input_global_scale|g_idx)$/;
 
 /**
- * Replaces the tensors of a quantized checkpoint by computed ones, which have the names and shapes of the unquantized
- * checkpoint. Throws ConvertError for a method or a variant that is not supported.
+ * Replaces the tensors of a quantized checkpoint by computed tensors with the names and shapes of the unquantized
+ * checkpoint. Throws ConvertError for an unsupported method or variant.
  */
 export function dequantizeCheckpoint(checkpoint: Checkpoint, config: Fields): void {
   const settings = settingsOf(config);
@@ -45,7 +45,7 @@ export function dequantizeCheckpoint(checkpoint: Checkpoint, config: Fields): vo
   for (const name of tensors.keys()) if (UNUSED.test(name)) tensors.delete(name);
 }
 
-/** compressed-tensors' formats that are read. */
+/** compressed-tensors' formats that compy reads. */
 const FORMATS: readonly unknown[] = [
   undefined,
   "dense",
@@ -59,7 +59,7 @@ const FORMATS: readonly unknown[] = [
   "mixed-precision",
 ];
 
-/** Throws ConvertError for compressed-tensors' formats with other orders of weights, and for online transforms. */
+/** Throws ConvertError for compressed-tensors formats with another order of weights, and for transforms at run time. */
 function refuseOtherFormats(settings: Fields): void {
   const groups = settings.fields("config_groups");
   const all = [settings, ...Object.keys(groups?.object ?? {}).flatMap((name) => groups!.fields(name) ?? [])];
@@ -72,11 +72,11 @@ function refuseOtherFormats(settings: Fields): void {
   }
 }
 
-/** Replaces modules whose weights consist of several tensors with other names than `weight`. */
+/** Replaces modules whose weight is stored as several tensors. */
 class Modules {
   constructor(private readonly checkpoint: Checkpoint, private readonly settings: Fields | undefined) {}
 
-  /** Replaces the module if the tensor holds its codes. */
+  /** Replaces the tensor's module if the tensor holds the module's codes. */
   replace(tensor: SafeTensor): void {
     const [, module, suffix] = /^(.*\.)(weight_packed|weight|qweight)$/.exec(tensor.name) ?? [];
     if (suffix === undefined) return;
@@ -129,7 +129,7 @@ function settingsOf(config: Fields): Fields | undefined {
     .find((settings) => settings?.has("quant_method"));
 }
 
-/** Returns the scales of a matrix of 8-bit codes. DeepSeek's "inverse" scales are factors, too. */
+/** Returns the scales of a matrix of 8-bit codes, if it has any. DeepSeek's `scale_inv` tensors are factors, too. */
 function scalesBeside({ tensors }: Checkpoint, weight: SafeTensor): SafeTensor | undefined {
   if (!CODES[weight.dtype] || weight.dtype === "F8_E8M0" || weight.shape.length < 2) return undefined;
   const scales = tensors.get(`${weight.name}_scale_inv`) ?? tensors.get(`${weight.name}_scale`);
@@ -139,7 +139,7 @@ function scalesBeside({ tensors }: Checkpoint, weight: SafeTensor): SafeTensor |
 
 const MAX_BLOCK = 1 << 20;
 
-/** Returns the sizes of blocks that config.json mentions. */
+/** Returns the block sizes that config.json mentions. */
 function blocksIn(settings: Fields): Block[] {
   const blocks: Block[] = [];
   const add = (fields: Fields, name: string) => {
@@ -158,7 +158,7 @@ function blocksIn(settings: Fields): Block[] {
   return blocks;
 }
 
-/** Returns what compressed-tensors says about each group of weights. */
+/** Returns compressed-tensors' settings for each group of weights. */
 function weightGroups(settings: Fields): Fields[] {
   const groups = settings.fields("config_groups");
   const names = Object.keys(groups?.object ?? {});

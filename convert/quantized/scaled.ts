@@ -21,9 +21,9 @@ export interface Scaled {
   readonly scales: SafeTensor;
 }
 
-/** Where the scale of an element is: scales form a grid per matrix. */
+/** Position of an element's scale. The scales of each matrix form a grid. */
 interface Grid {
-  /** Rows of a matrix; scales of the next matrix follow. */
+  /** Rows of a matrix. The scales of the next matrix follow. */
   readonly rows: number;
   readonly gridRows: number;
   readonly gridColumns: number;
@@ -35,13 +35,13 @@ const CHUNK = 1 << 18;
 const Q8_0 = { columns: 32, bytes: 34 };
 
 /**
- * Returns the grid of a matrix's scales. One scale may cover the tensor, a matrix of several, a row, or one of the
- * `blocks`. Throws ConvertError for other shapes.
+ * Returns the grid of a tensor's scales. One scale may cover the whole tensor, one of its matrices, a row, or a block
+ * of a size in `blocks`. Throws ConvertError for other shapes.
  */
 function gridOf({ weight, scales }: Scaled, blocks: readonly Block[]): Grid {
   const { shape } = weight;
   if (shape.length < 2 || shape.length > 3 || shape.includes(0)) {
-    wrongShape(weight, "of two or three dimensions, each at least 1");
+    wrongShape(weight, "rows x columns or matrices x rows x columns, each at least 1");
   }
   const [rows, columns] = shape.slice(-2);
   const lead = shape.slice(0, -2);
@@ -69,7 +69,9 @@ function inWords(shape: readonly number[]): string {
   return shape.slice(0, 1 + shape.findLastIndex((size) => size !== 1)).join(" x ") || "1";
 }
 
-/** Calls `check` with all scales, some at a time. Throws ConvertError for a scale that is not a finite factor. */
+/**
+ * Returns whether `check` holds for all scales, given in chunks. Throws ConvertError if one is negative or not finite.
+ */
 function everyScale(
   checkpoint: Checkpoint,
   scales: SafeTensor,
@@ -85,18 +87,18 @@ function everyScale(
   return all;
 }
 
-/** Whether BF16 holds the products of all scales with floats that have four significant bits. */
+/** Returns whether BF16 holds the products of all scales with FP8 codes, which have up to four significant bits. */
 function fitBf16(scales: Float32Array): boolean {
   const words = new Uint32Array(scales.buffer, scales.byteOffset, scales.length);
-  // The range leaves space for the codes' own exponents.
+  // Within this range, products with the codes stay within BF16.
   return words.every((word, i) => (word & 0xfffff) === 0 && (scales[i] === 0 || inRange(scales[i])));
 }
 const inRange = (scale: number) => scale > 2 ** -100 && scale < 2 ** 100;
 
 /**
- * Returns float tensors with the values of FP8 and int8 matrices. They are BF16 if BF16 holds all values of all
- * matrices, else F32, which rounds only products with scales of more than 20 significant bits. Experts of a layer
- * become one tensor, so all matrices get one type.
+ * Returns float tensors with the values of FP8 and int8 matrices. int8 becomes F32. FP8 becomes BF16 if BF16 holds the
+ * values of all FP8 matrices, else F32. F32 rounds only products with scales of more than 20 significant bits. FP8
+ * matrices share a type because the experts of a layer become one tensor.
  */
 export function scaledFloats(
   checkpoint: Checkpoint,
@@ -138,12 +140,12 @@ function dequantized(checkpoint: Checkpoint, scaled: Scaled, grid: Grid, dtype: 
         }
       }
     }
-    if (!out.every(Number.isFinite)) refuseTensor(weight, "it has values that are not finite");
+    if (!out.every(Number.isFinite)) refuseTensor(weight, "its products with the scales are not finite");
   });
   return { ...floats, blocks: asQ8(checkpoint, scaled, grid) };
 }
 
-/** Returns the scales of some rows, and where a row's scales begin. */
+/** Returns the scales of `rows` rows from `start` on, and a function `of` for the index of a row's first scale. */
 function scalesOf(checkpoint: Checkpoint, scales: SafeTensor, grid: Grid, start: number, rows: number) {
   const { gridRows, gridColumns, block: [height] } = grid;
   const line = (row: number) => Math.floor(row / grid.rows) * gridRows + Math.floor(row % grid.rows / height);
@@ -153,7 +155,7 @@ function scalesOf(checkpoint: Checkpoint, scales: SafeTensor, grid: Grid, start:
   return { scale, of: (row: number) => (line(start + row) - first) * gridColumns };
 }
 
-/** Returns int8 codes as Q8_0 blocks, if f16 holds the scales and no block has two. */
+/** Returns int8 codes as Q8_0 blocks, if f16 holds the scales and no block has two scales. */
 function asQ8(checkpoint: Checkpoint, { weight, scales }: Scaled, grid: Grid): ExactBlocks | undefined {
   const [rows, columns] = weight.shape;
   const width = grid.block[1];

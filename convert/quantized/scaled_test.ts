@@ -11,7 +11,7 @@ import { computedFloats } from "./computed.ts";
 import { readNumbers } from "./numbers.ts";
 import { assertRobust, quantized, type QuantizedMatrix, type QuantizeMatrix, readMatrix } from "./testing.ts";
 
-/** Returns the value of E4M3's code, which is not 127 or 255. */
+/** Returns the value of an E4M3 code other than 127 and 255, which are NaN. */
 function e4m3(code: number): number {
   const [exponent, mantissa] = [code >> 3 & 15, code & 7];
   const magnitude = exponent === 0 ? mantissa / 512 : (8 + mantissa) * 2 ** (exponent - 10);
@@ -26,12 +26,12 @@ interface Style {
   readonly scales?: "F32" | "BF16" | "F16";
   /** Rows and columns per scale; by default one scale for the matrix. */
   readonly block?: readonly [rows: number, columns: number];
-  /** Shape of one scale for the matrix. */
+  /** Shape of the tensor that holds the matrix's only scale. */
   readonly single?: readonly number[];
   readonly scale?: (random: Random) => number;
 }
 
-/** Returns a function that draws codes and scales, and computes the values in float64, rounded to f32. */
+/** Returns a function that draws codes and scales. It computes the values in float64 and rounds them to f32. */
 function draw({ dtype = "F8_E4M3", suffix = "weight_scale", scales = "F32", block, single, scale }: Style) {
   return (random: Random, rows: number, columns: number): QuantizedMatrix => {
     const [height, width] = (block ?? [rows, columns]).map((size, i) => Math.min(size, [rows, columns][i]));
@@ -108,8 +108,8 @@ const KINDS: Record<string, [style: Style, settings: unknown, source: string]> =
   ],
 };
 for (const [what, [style, settings, kind]] of Object.entries(KINDS)) {
-  Deno.test(`quantized: ${what} keep every value`, async () => {
-    // 100 rows and 160 columns are not multiples of all blocks.
+  Deno.test(`quantized: converts ${what} without changing values`, async () => {
+    // 100 rows and 160 columns are not multiples of every block size.
     const { parts, values } = draw(style)(new Random(1), 100, 160);
     const found = await readMatrix(parts, settings);
     assertEquals(found.kind, kind);
@@ -118,7 +118,7 @@ for (const [what, [style, settings, kind]] of Object.entries(KINDS)) {
   });
 }
 
-Deno.test("quantized: MXFP8 has an exponent for 32 columns", async () => {
+Deno.test("quantized: MXFP8 has an exponent per 32 columns", async () => {
   const [rows, columns] = [6, 96];
   const random = new Random(4);
   const powers = Float32Array.from({ length: rows * columns / 32 }, () => random.below(9) - 12);
@@ -133,7 +133,7 @@ Deno.test("quantized: MXFP8 has an exponent for 32 columns", async () => {
   assertEquals([found.kind, found.values], ["FP8_E4M3 BF16", drawn.values]);
 });
 
-Deno.test("quantized: FP8 experts in one tensor have scales per expert, row or block", async () => {
+Deno.test("quantized: reads FP8 experts in one tensor with scales per expert, row or block", async () => {
   const [experts, rows, columns] = [3, 50, 96];
   const random = new Random(2);
   for (const block of [undefined, [1, 1e9], [48, 80]] as const) {
@@ -153,7 +153,7 @@ Deno.test("quantized: FP8 experts in one tensor have scales per expert, row or b
 });
 
 for (const to of [undefined, "q4_0"] as const) {
-  fullTier.test(`quantized: a model with FP8 weights becomes the same ${to ?? "float"} file as its values`, async () => {
+  fullTier.test(`quantized: a model with FP8 weights becomes the same ${to ?? "float"} file as one with their float values`, async () => {
     const files: Uint8Array[] = [];
     for (const plain of [true, false]) {
       const change = quantized(draw(inverse), deepseek, plain);
@@ -185,18 +185,18 @@ const BAD: Record<string, [change: Change, settings: unknown, words: string]> = 
     deepseek,
     `${UP}_scale_inv": must have finite scales of at least 0 (got NaN)`,
   ],
-  "a product beyond f32": [scale(3e38), deepseek, `${UP}": it has values that are not finite`],
+  "a product beyond f32": [scale(3e38), deepseek, `${UP}": its products with the scales are not finite`],
   "a code that is NaN": [
     ({ parts: { weight } }) => ({ weight: { ...weight, bytes: weight.bytes.slice().fill(255, 9, 10) } }),
     deepseek,
-    `${UP}": it has values that are not finite`,
+    `${UP}": its products with the scales are not finite`,
   ],
   "scales in another shape": [
     () => ({ weight_scale_inv: storeFloats("F32", [2, 3], new Float32Array(6)) }),
     deepseek,
     `${UP}_scale_inv": must have shape 1, or 3 x 2, or 100, for the weight's shape 100 x 160 (got 2 x 3)`,
   ],
-  "scales of columns": [
+  "one scale per column": [
     ({ parts: { weight } }) => ({
       weight: { ...weight, shape: [80, 200] },
       weight_scale_inv: storeFloats("F32", [1, 80], new Float32Array(80)),
@@ -210,9 +210,9 @@ const BAD: Record<string, [change: Change, settings: unknown, words: string]> = 
       weight_scale_inv: storeFloats("F32", [], Float32Array.of(1)),
     }),
     deepseek,
-    `${UP}": must have shape of two or three dimensions, each at least 1 (got 100 x 0)`,
+    `${UP}": must have shape rows x columns or matrices x rows x columns, each at least 1 (got 100 x 0)`,
   ],
-  "scales of integers": [
+  "scales of an integer type": [
     ({ parts: { weight_scale_inv: { shape, bytes } } }) => ({
       weight_scale_inv: { dtype: "I32", shape, bytes },
     }),
@@ -240,7 +240,7 @@ for (const [what, [change, settings, words]] of Object.entries(BAD)) {
   });
 }
 
-Deno.test("quantized: changed tensors give values or a ConvertError", async () => {
+Deno.test("quantized: randomly changed tensors give values or a ConvertError", async () => {
   for (const style of [inverse, { dtype: "I8", block: [1, 1e9] }] as const) {
     await assertRobust(draw(style)(new Random(1), 100, 160).parts, deepseek, 60);
   }
@@ -257,7 +257,7 @@ Deno.test("quantized: rejects FP8 weights without scales", async () => {
   assertStringIncludes(message, "(got F8_E4M3)");
 });
 
-Deno.test("computed tensors: return any range of bytes, also across tiles and after others were read", () => {
+Deno.test("computed tensors: return any range of bytes, across tiles and in any order", () => {
   const read = (tensor: SafeTensor, at: number, into: Uint8Array) => tensor.compute!(at, into);
   const checkpoint = { read } as unknown as Checkpoint;
   const about = { name: "m", file: "f", shape: [300, 100], format: "test", tileBytes: 3333 };

@@ -30,7 +30,7 @@ export type QuantizeMatrix = (
   module: string,
 ) => QuantizedMatrix;
 
-/** What a checkpoint of one module says about its weight. */
+/** The weight that was read from a checkpoint with one module. */
 export interface Read {
   readonly shape: readonly number[];
   readonly values: Float32Array;
@@ -38,11 +38,11 @@ export interface Read {
   readonly kind: string;
   /** Values of the exact blocks. */
   readonly exact?: Float32Array;
-  /** Factor on these values. */
+  /** Factor by which the blocks' values are multiplied. */
   readonly factor?: number;
 }
 
-/** Reads the weight of the module `m`, whose tensors are the parts. Throws as `dequantizeCheckpoint`. */
+/** Stores the parts as tensors of a module `m` and reads its weight. Throws like `dequantizeCheckpoint`. */
 export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unknown): Promise<Read> {
   const folder = await Deno.makeTempDir({ prefix: "compy-quantized-" });
   try {
@@ -51,7 +51,7 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
     using checkpoint = await Checkpoint.open(folder);
     dequantizeCheckpoint(checkpoint, Fields.of("config.json", { quantization_config: settings }));
     const weight = checkpoint.tensors.get("m.weight");
-    // In a model, the missing tensor would be refused.
+    // In a whole model, the converter refuses the missing tensor.
     if (!weight || !(weight.compute || isFloat(weight.dtype))) throw new ConvertError("not quantized");
     const { shape, format, dtype, blocks } = weight;
     const kind = [format, dtype, ...blocks ? [blocks.kind] : []].join(" ");
@@ -71,7 +71,9 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
   }
 }
 
-/** Reads a module after `count` random changes, one at a time. Each gives values of the shape, or a ConvertError. */
+/**
+ * Checks that a module with one random change gives as many values as its shape says, or a ConvertError, `count` times.
+ */
 export async function assertRobust(
   parts: QuantizedMatrix["parts"],
   settings: unknown,
@@ -117,7 +119,10 @@ function mutated(tensor: StoredTensor, random: Random): StoredTensor {
 /** Modules that are quantized: linear layers, but not the embedding and the output matrix. */
 const LINEAR = /^(.*_proj)\.weight$/;
 
-/** Returns a change of a BF16 checkpoint that quantizes its linear layers, or stores their quantized values in F32. */
+/**
+ * Returns a function that quantizes the linear layers of a BF16 checkpoint. If `plain`, it stores their quantized
+ * values in F32 instead.
+ */
 export function quantized(quantize: QuantizeMatrix, settings: unknown, plain: boolean) {
   return ({ config, tensors }: TinyCheckpoint) => {
     for (const [name, { shape: [rows, columns] }] of [...tensors]) {

@@ -14,16 +14,16 @@ import { WeightFinder } from "../write/matrix_source.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { OutputTensor } from "../write/output_tensor.ts";
 
-/** Keys and tensors of a tower's file. */
+/** Keys and tensors of a vision tower's file. */
 export interface ConvertedTower {
   readonly architecture: "clip";
   readonly entries: readonly Entry[];
   readonly tensors: readonly OutputTensor[];
-  /** Number of tensors that belong to the model and not to the tower. */
+  /** Number of unused checkpoint tensors, by model part: those of the model itself. */
   readonly leftOut: Readonly<Record<string, number>>;
 }
 
-/** Models with this kind of tower, by `model_type`. */
+/** Values of `model_type` of the models that have this kind of tower. */
 const TYPES: readonly string[] = ["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"];
 const PREFIXES = ["model.visual.", "visual."];
 const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64 };
@@ -43,8 +43,8 @@ interface Sizes {
 }
 
 /**
- * Converts the tower that config.json and the tensors describe. Throws ConvertError for a model without a tower of a
- * supported kind, a missing or wrong key or tensor, and a tensor of the tower that no part reads.
+ * Converts the vision tower of a checkpoint. Throws ConvertError for a model without a supported tower, for a missing
+ * or wrong key or tensor, and for a tensor of the tower that no part reads.
  */
 export async function convertTower(
   root: Fields,
@@ -74,15 +74,19 @@ export async function convertTower(
 }
 
 function readSizes(config: Fields, text: Fields): Sizes {
-  config.mustBe("hidden_act", "gelu_pytorch_tanh", "the towers' files have no key for another activation");
+  config.mustBe("hidden_act", "gelu_pytorch_tanh", "a tower's file has no key for another activation");
   config.mustBe("in_channels", 3, "images have three colours");
-  config.mustBe("temporal_patch_size", 2, "the towers' files have two frames of a pair");
+  config.mustBe("temporal_patch_size", 2, "a tower's file has two frames of the patch embedding");
   const layers = config.count("depth", MOST.layers);
   const points = config.count("num_position_embeddings", MOST.side ** 2, 2304);
   const side = Math.sqrt(points);
   if (!Number.isInteger(side)) config.refuse("num_position_embeddings", String(points), "a square number");
   const projection = text.count("hidden_size", MOST.width);
-  config.mustBe("out_hidden_size", projection, "the tower's rows must be as wide as the model");
+  config.mustBe(
+    "out_hidden_size",
+    projection,
+    "the tower's rows must be as wide as the model's (hidden_size)",
+  );
   const deep = config.get("deepstack_visual_indexes") ?? [];
   const isLayer = (index: unknown) => Number.isInteger(index) && Number(index) >= 0 && Number(index) < layers;
   if (!Array.isArray(deep) || !deep.every(isLayer) || new Set(deep).size < deep.length) {
@@ -123,7 +127,7 @@ function addTensors(list: TensorList, prefix: string, sizes: Sizes): void {
     affine(list, name("ffn_up"), block("mlp.linear_fc1"), feedForward, width);
     affine(list, name("ffn_down"), block("mlp.linear_fc2"), width, feedForward);
   }
-  // The checkpoint counts the deep layers; the file names them by their layer.
+  // The checkpoint numbers the deepstack mergers from 0; the GGUF file names each by its layer.
   for (const [i, layer] of deep.entries()) {
     const name = (tensor: string) => `v.deepstack.${layer}.${tensor}`;
     merge(name("norm"), name("fc1"), name("fc2"), `deepstack_merger_list.${i}`, merged ** 2 * width);
@@ -156,7 +160,9 @@ function entriesOf(sizes: Sizes, eps: number): Entry[] {
   ];
 }
 
-/** Reads the means and deviations of colours from the processor's configuration, in either of its two files. */
+/**
+ * Returns the keys for the colours' means and deviations, from the processor's configuration in one of its two files.
+ */
 async function readColours(folder: string): Promise<Entry[]> {
   const path = join(folder, "preprocessor_config.json");
   const other = join(folder, "processor_config.json");
