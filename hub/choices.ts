@@ -29,7 +29,7 @@ const SHARD = /-(\d{5})-of-(\d{5})(?=\.gguf$)/;
 /** Name patterns of files that are split into parts for `cat`. */
 const NUMBERED_PART = /\.gguf\.part(\d{1,3})of(\d{1,3})$/;
 const LETTERED_PART = /\.gguf-split-([a-z])$/;
-/** Pattern of statistics for quantization, which accompany models. */
+/** Path pattern of quantizer statistics, which accompany models but are not models. */
 const NO_MODEL = /(^|\/)imatrix[^/]*$|[.-]imatrix\.gguf$/i;
 const QUANTISATION =
   /(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$/i;
@@ -48,7 +48,7 @@ const PREFERRED = [
   "IQ4_NL",
 ];
 
-/** Quantizations of a vision tower, best first: 8 bits are nearly exact in half the bytes of 16. */
+/** Quantizations of a vision tower, best first. 8 bits are nearly exact and take half the bytes of 16. */
 const PREFERRED_TOWERS = ["Q8_0", "F16", "FP16", "BF16", "F32", "FP32"];
 
 interface Place {
@@ -89,12 +89,15 @@ export function findChoices(files: readonly RemoteFile[]): Choice[] {
   }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
 }
 
-/** Whether a path of the hub, or a local file, is a vision tower. */
+/** Returns whether a path, on the hub or local, has the name of a vision tower. */
 export function isTower(path: string): boolean {
   return isTowerName(path.slice(path.lastIndexOf("/") + 1));
 }
 
-/** Returns the tower of a model: the best one in the model's folder, or else in the repository's. */
+/**
+ * Returns a model's vision tower: the best in its folder, or else in the repository's top folder; undefined without
+ * one.
+ */
 function towerFor<Tower extends Place>(model: string, towers: readonly Tower[]): Tower | undefined {
   const folderOf = (path: string) => path.slice(0, path.lastIndexOf("/") + 1);
   const whole = towers.filter(({ shards, parts }) => shards === 1 && parts === 1);

@@ -57,7 +57,7 @@ function promise(choice: Choice, sha256: string): Choice {
   if (more > 0) {
     throw new PullError(
       "PULL_SOURCE",
-      `--sha256 is for a single file, but ${quote(choice.name)} has ${more + 1}`,
+      `--sha256 is for a single file, but ${quote(choice.name)} has ${more + 1} files: omit --sha256`,
     );
   }
   if (piece.sha256 !== undefined && piece.sha256 !== sha256) {
@@ -94,7 +94,7 @@ function rename(choice: Choice, name: string): Choice {
   return { ...choice, name, pieces };
 }
 
-/** Throws PullError for names that a folder of models would not offer. A tower's name follows from its model's. */
+/** Throws PullError for an invalid local name. A vision tower's name needs no check: it is derived from its model's. */
 function checkNames({ pieces }: Choice): void {
   for (const { file } of pieces) if (!isTower(file)) localName(file);
 }

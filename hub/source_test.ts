@@ -111,7 +111,7 @@ Deno.test("choices: quantizations are read from file names, and statistics are s
   ]);
 });
 
-Deno.test("choices: a model comes with the best vision tower of its folder, under the model's name", () => {
+Deno.test("choices: a model gets the best vision tower of its folder, renamed after the model", () => {
   const towerOf = (paths: string[]) =>
     findChoices(paths.map((path) => remote(path))).map(({ pieces, bytes }) => {
       const { path, file } = pieces.at(-1)!;

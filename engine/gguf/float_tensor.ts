@@ -21,7 +21,7 @@ const DECODERS: { readonly [Type in TensorType]?: (bytes: ArrayBuffer) => Float3
   },
 };
 
-/** Whether `readAsFloats` can read tensors of the type. */
+/** Returns whether `readAsFloats` can read tensors of the type. */
 export function isReadAsFloats(type: TensorType): boolean {
   return DECODERS[type] !== undefined;
 }

@@ -108,7 +108,7 @@ function readVersion(cursor: Cursor): number {
   return version;
 }
 
-/** Throws GgufError for a file of another kind. The cursor is after the magic. */
+/** Throws GgufError for a file without GGUF's magic, and names the file's kind. The cursor must be after the magic. */
 function refuseMagic(cursor: Cursor, magic: Uint8Array): never {
   const next = cursor.bytes(Math.min(KIND_BYTES - magic.length, cursor.remaining), "magic");
   const kind = notGguf(Uint8Array.of(...magic, ...next)) ?? "this is not a GGUF file";

@@ -194,7 +194,7 @@ Deno.test("reader: a missing file throws the system's error, a folder a GgufErro
   await Deno.remove(folder);
 });
 
-Deno.test("reader: names what a file of another kind is", async () => {
+Deno.test("reader: names the kind of a file that is not GGUF", async () => {
   const safetensors = `\x20\0\0\0\0\0\0\0{"lm_head.weight":{}}          `;
   const kinds: [text: string, words: string][] = [
     [`version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n`, "this is a Git LFS pointer"],

@@ -1,9 +1,9 @@
-/** Number of a file's first bytes that `realKind` needs. */
+/** Number of a file's first bytes that `notGguf`, `notSafetensors` and `notText` need. */
 export const KIND_BYTES = 512;
 
 type Kinds = readonly (readonly [first: RegExp | string, what: string])[];
 
-/** What a file of any kind may be instead, by its first bytes, each as one character. */
+/** Files that are often stored in place of any other file. Patterns match the first bytes, one character per byte. */
 const PAGES: Kinds = [
   [
     "version https://git-lfs.github.com/spec/",
@@ -17,11 +17,11 @@ const PAGES: Kinds = [
   [/^(\xef\xbb\xbf)?\s*<\?xml\b/i, "this is an XML text, such as a server's error: download the file again"],
 ];
 
-/** What a file of weights may be instead. */
+/** Files that are often stored in place of weights. */
 const WEIGHTS: Kinds = [
   ...PAGES,
   ["GGUF", "this is a GGUF file"],
-  ["PK\x03\x04", "this is a ZIP archive, such as PyTorch's weights, which are not read"],
+  ["PK\x03\x04", "this is a ZIP archive, such as PyTorch's weights, which compy does not read"],
   ["\x1f\x8b", "this is a file compressed with gzip: unpack it"],
   [/^\s*\{\s*"/, "this is a JSON text, such as a server's error: download the file again"],
 ];
@@ -30,13 +30,13 @@ const SAFETENSORS: Kinds[number] = [
   "this is a safetensors file: convert the checkpoint that it belongs to",
 ];
 
-/** Returns what a file is instead of a GGUF file, and what to do; undefined if unknown. */
+/** Returns what a file that should be GGUF is, and what to do; undefined for unknown first bytes. */
 export const notGguf = (head: Uint8Array): string | undefined => find([...WEIGHTS, SAFETENSORS], head);
 
-/** Like `notGguf`, for a safetensors file. */
+/** Like `notGguf`, for a file that should be safetensors. */
 export const notSafetensors = (head: Uint8Array): string | undefined => find(WEIGHTS, head);
 
-/** Like `notGguf`, for a text file. */
+/** Like `notGguf`, for a file that should be text. */
 export const notText = (head: Uint8Array): string | undefined => find(PAGES, head);
 
 function find(kinds: Kinds, head: Uint8Array): string | undefined {

@@ -52,7 +52,7 @@ export interface TensorInfo {
   /** Byte offset of the tensor from the start of its file. */
   readonly offset: number;
   readonly byteLength: number;
-  /** Returns the bytes of a tensor that is made of the file's values. Throws GgufError. */
+  /** Returns the tensor's bytes; set only for a tensor that is computed from the file's values. Throws GgufError. */
   readonly made?: () => Promise<Uint8Array>;
 }
 

@@ -1,9 +1,9 @@
-/** Plans that also tally the inputs of their matrices, for quantizers that weigh a matrix's columns by their use. */
+/** Plans that also tally the inputs of their matrices: the sums of squares that importance matrices hold. */
 import { mainOps, type PlanOp, productsOf } from "./ops/registry.ts";
 import type { BufferId, Chosen, Forms, Plan, PlanBuffer } from "./plan.ts";
 import { wholeName } from "./tensor_rows.ts";
 
-/** The tallied rows that one or more matrices read. */
+/** A tallied input, which one or more matrices read. */
 export interface TalliedInput {
   /** Names of the matrices in the file. */
   readonly names: readonly string[];
@@ -16,7 +16,7 @@ export interface TalliedInput {
 
 export interface TalliedPlan {
   readonly plan: Plan;
-  /** In the order of the tallies in a step's output. */
+  /** The tallied inputs, in the order of the tallies in a step's output. */
   readonly inputs: readonly TalliedInput[];
 }
 
@@ -24,8 +24,8 @@ export interface TalliedPlan {
 type Reader = PlanOp & { readonly x: Forms; readonly chosen?: Chosen };
 
 /**
- * Returns a plan that tallies, before every product in a layer, the rows that the matrices multiply. They are tallied as
- * floats, before rounding. Products with a matrix per head are not tallied, and neither are drafts and logits.
+ * Returns the plan with a tally of the input rows before every matrix product in a layer. Rows are tallied as floats,
+ * before rounding. Products with a matrix per head, drafts and logits have no tally.
  */
 export function tallyInputs(plan: Plan): TalliedPlan {
   const buffers: PlanBuffer[] = [...plan.buffers];
@@ -58,11 +58,11 @@ function isInLayer({ tensors }: Plan, op: PlanOp): boolean {
   return productsOf(op).every((id) => tensors[id].info.name.startsWith("blk."));
 }
 
-/** Returns the floats of a value in blocks, and the index at which an op can read them. */
+/** Returns the buffer with the floats of a value in blocks, and the index in `ops` of an op that can read them. */
 function floatsOf(ops: PlanOp[], buffers: PlanBuffer[], x: Forms): [x: BufferId, at: number] {
   const at = ops.findLastIndex((op) => "out" in op && typeof op.out === "object" && wrote(op.out, x));
   const writer = ops[at];
-  // Later ops may change the floats behind the blocks.
+  // Later ops may overwrite the floats, so they must be read right after the op that makes blocks of them.
   if (writer.op === "quantize") return [writer.x, at + 1];
   const { out } = writer as { readonly out: Forms };
   const { name, rows, columns } = buffers[(x.quant ?? x.fine)!];

@@ -1,4 +1,4 @@
-/** The decoders of images: a WebAssembly module (rust-images). Only a worker should call them, as decoding blocks. */
+/** Image decoders in a WebAssembly module (rust-images). Only a worker should call them, because decoding blocks. */
 import { shipped } from "../../package.ts";
 import type { Rgb } from "./resize.ts";
 import { MOST_RATIO } from "./scaling.ts";
@@ -6,14 +6,14 @@ import { MOST_RATIO } from "./scaling.ts";
 /** Maximum pixels before scaling: a decoded image takes up to 7 bytes per pixel, and its decoder about as many. */
 const MOST_PIXELS = 2 ** 25;
 
-/** The module's exports. The module's build limits its memory. */
+/** The exports of the module, whose build limits its memory. */
 interface Decoders {
   readonly memory: WebAssembly.Memory;
   allocate(bytes: number): number;
   decode(bytes: number, length: number, most: number): number;
 }
 
-/** Reasons of refusals, by the module's status; status 0 is a decoded image. */
+/** Reasons to refuse an image, by the module's status. Status 0 means a decoded image. */
 const REFUSALS = [
   undefined,
   "it must be a PNG, JPEG, WebP or GIF image",
@@ -21,20 +21,20 @@ const REFUSALS = [
   "it is damaged, or of a rare kind",
 ] as const;
 
-/** Why an image is refused. */
+/** The error for a refused image. Its message is the reason. */
 export class Refusal extends Error {}
 
 let compiled: Promise<WebAssembly.Module> | undefined;
 
-/** Compiles the module at the first image. */
+/** Compiles the module. Called once, for the first image. */
 async function compile(): Promise<WebAssembly.Module> {
   const { readFile } = process.getBuiltinModule("node:fs").promises;
   return await WebAssembly.compile(new Uint8Array(await readFile(shipped("engine/vision/images.wasm"))));
 }
 
 /**
- * Decodes an image, turned as its EXIF orientation says, on a white ground. Every image gets an instance of the module
- * and its memory. Throws Refusal for an image that is broken, too large, or of another kind.
+ * Returns the image in RGB, with its EXIF orientation applied and transparent pixels blended with white. Every image
+ * gets its own instance of the module. Throws Refusal for an image that is damaged, too large, or of another kind.
  */
 export async function decodeImage(bytes: Uint8Array): Promise<Rgb> {
   const instance = await WebAssembly.instantiate(await (compiled ??= compile()));

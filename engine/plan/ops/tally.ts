@@ -12,8 +12,8 @@ const chosen: Operand<Chosen | undefined> = {
 };
 
 /**
- * Returns sums over the step's rows from the step: x squared, per column. With experts, per expert over the rows that
- * chose it, followed by the number of rows of each expert.
+ * Adds the sum of squares of each column of x, over the step's rows, to the step's output. With experts, each expert
+ * has sums over the rows that chose it. The number of rows of each expert follows.
  */
 export const TALLY = opKind({
   op: "tally",
