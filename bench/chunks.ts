@@ -22,7 +22,7 @@ export interface ChunkOptions
   readonly chunkTokens: number;
   /** Maximum number of chunks; by default the whole text. */
   readonly chunks?: number;
-  /** Ends the measurement early. The report then covers the complete chunks. */
+  /** Ends the run early. The result then covers the complete chunks. */
   readonly signal?: AbortSignal;
 }
 
@@ -30,10 +30,12 @@ export interface ChunkOptions
 const STEP_LOGITS = 2 ** 23;
 const MAX_LOGIT_ROWS = 256;
 
-/** Names of the settings of the measured memory, for messages. */
+/** Names of the settings that change the memory, for messages. */
 const SETTINGS = { all: "--ctx", less: "fewer tokens (--ctx)" };
 
-/** Returns the whole chunks of the text. BOS, if the model wants it, replaces the first token of each. */
+/**
+ * Returns the whole chunks of the text. If the model begins texts with BOS, it replaces the first token of each chunk.
+ */
 export function chunksOf(
   tokenizer: Pick<Tokenizer, "bosToken" | "encode">,
   { text, chunkTokens, chunks = Infinity }: Pick<ChunkOptions, "text" | "chunkTokens" | "chunks">,
@@ -68,7 +70,9 @@ export class ChunkModel {
     this.#steps = new Steps(backend, plan, blocks);
   }
 
-  /** Loads a model. `change` may add ops to its plan. Throws as loading a model does. */
+  /**
+   * Loads a model. `change` may add ops to its plan. Throws the errors of loading a model, and Error for an encoder.
+   */
   static async open(given: ChunkOptions, change: (plan: Plan) => Plan = (plan) => plan): Promise<ChunkModel> {
     const { model, chunkTokens } = given;
     const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
@@ -78,7 +82,7 @@ export class ChunkModel {
     if (isEncoder(built)) throw new Error(`${name} gives vectors for texts and predicts no tokens`);
     if (chunkTokens > built.contextLength) {
       throw new Error(
-        `Cannot score chunks of ${chunkTokens} tokens (--ctx): the model's context holds ${built.contextLength}`,
+        `Cannot compute chunks of ${chunkTokens} tokens (--ctx): the model's context holds ${built.contextLength}`,
       );
     }
     const plan = change(withContext(built, chunkTokens));
@@ -94,7 +98,7 @@ export class ChunkModel {
     return new ChunkModel(name, backend, choice, plan, described.tokenizer, size.maxLogitRows, blocks);
   }
 
-  /** Computes tokens `from` to `to` of a chunk with these requests for logits. */
+  /** Computes tokens `from` to `to` of a chunk. Returns the requested logits. */
   step(chunk: Int32Array, from: number, to: number, logits: readonly LogitsRequest[]): Promise<StepOutput> {
     return this.backend.step(this.#steps.textStep(chunk, from, to, logits));
   }

@@ -20,7 +20,7 @@ export interface EvenStep {
   readonly cached: number;
   /** Number of rows with logits requests, over all sequences. */
   readonly logitRows: number;
-  /** Number of first tokens in the cache that all sequences share, and that a step reads once; by default none. */
+  /** Number of first tokens whose keys and values all sequences share, so that a step reads them once; by default 0. */
   readonly shared?: number;
 }
 

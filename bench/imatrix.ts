@@ -7,7 +7,7 @@ export interface CollectOptions extends ChunkOptions {
   readonly onChunk?: (done: number, total: number) => void;
 }
 
-/** The inputs of a tensor's matrices: one matrix, or one per expert. */
+/** Summed inputs of a tensor's matrices: one matrix, or one per expert. */
 interface MatrixInputs {
   /** Sums of the squares of each column's inputs. */
   readonly sums: Float32Array; // [matrices * columns]
@@ -18,18 +18,18 @@ interface MatrixInputs {
 export interface CollectedInputs {
   readonly model: string;
   readonly chunkTokens: number;
-  /** Number of complete chunks, and of chunks in the text; they differ if `signal` ended the run. */
+  /** Number of complete chunks, and number of chunks in the text. They differ if `signal` ended the run. */
   readonly chunks: number;
   readonly wanted: number;
   /** Inputs by the tensor's name in the model's file. */
   readonly inputs: ReadonlyMap<string, MatrixInputs>;
-  /** Number of matrices without any input: experts that no token chose. */
+  /** Number of matrices without inputs: those of experts that no token chose. */
   readonly unused: number;
 }
 
 /**
  * Computes a text, chunk by chunk, and adds up the squares of the inputs of every matrix in the model's layers. Throws
- * as loading a model does, and for a text shorter than a chunk.
+ * the errors of loading a model, and Error for a text shorter than a chunk.
  */
 export async function collectInputs(options: CollectOptions): Promise<CollectedInputs> {
   const { chunkTokens, signal, onChunk = () => {} } = options;
@@ -66,7 +66,7 @@ export async function collectInputs(options: CollectOptions): Promise<CollectedI
   }
 }
 
-/** Running sums of one tallied value, in double precision. */
+/** Running sums of one tallied input, in double precision. */
 class Sums {
   readonly #sums: Float64Array;
   readonly #counts: Float64Array;

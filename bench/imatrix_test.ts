@@ -12,7 +12,7 @@ const MODEL = new URL("../models/demo.gguf", import.meta.url).pathname;
 const TEXT = "Once upon a time, a small crow lived at the edge of the forest. She was kind. ".repeat(12);
 const OPTIONS = { model: MODEL, text: TEXT, chunkTokens: 64, backend: "cpu", threads: 2 } as const;
 
-Deno.test("imatrix: the first layer's inputs are the normalized embeddings of the text, before rounding", async () => {
+Deno.test("imatrix: sums the first layer's inputs, the normalized embeddings of the text, before rounding", async () => {
   const { inputs, chunks } = await collectInputs({ ...OPTIONS, chunks: 2 });
   assertEquals(chunks, 2);
   const file = await openGguf(MODEL);
@@ -37,13 +37,13 @@ Deno.test("imatrix: the first layer's inputs are the normalized embeddings of th
     assertEquals(counts, Float32Array.of(128));
     sums.forEach((sum, i) => assertAlmostEquals(sum / expected[i], 1, 1e-4, `${name}, column ${i}`));
   }
-  // Seven matrices per layer; embeddings and the output matrix have no entry.
+  // Each layer has seven matrices. Embeddings and the output matrix have no entry.
   const parts = "attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down".split(" ");
   const names = [0, 1, 2, 3].flatMap((layer) => parts.map((part) => `blk.${layer}.${part}.weight`));
   assertEquals([...inputs.keys()].sort(), names.sort());
 });
 
-Deno.test("imatrix: does not depend on threads, and adds up over chunks", async () => {
+Deno.test("imatrix: gives the same sums for any number of threads, and adds chunks up", async () => {
   const [both, first, again] = await Promise.all([
     collectInputs({ ...OPTIONS, chunks: 2 }),
     collectInputs({ ...OPTIONS, chunks: 1 }),
@@ -57,7 +57,7 @@ Deno.test("imatrix: does not depend on threads, and adds up over chunks", async 
 });
 
 for (const types of everyNth(2, [["Q8_0"], ["F32"]] as const)) {
-  Deno.test(`imatrix: sums of experts in ${types} cover the rows that chose them`, async () => {
+  Deno.test(`imatrix: each expert's sums in ${types} cover the rows that chose the expert`, async () => {
     await withTextModel({}, { architecture: "qwen3moe", types }, async (_engine, model) => {
       const { inputs, unused } = await collectInputs({ ...OPTIONS, model, chunks: 1 });
       const of = (part: string) => inputs.get(`blk.0.${part}.weight`)!;
@@ -70,7 +70,7 @@ for (const types of everyNth(2, [["Q8_0"], ["F32"]] as const)) {
       const used = rows / router.counts[0];
       assert(used >= 2 && Number.isInteger(used), `${used}`);
       const columns = router.sums.length;
-      // Each row goes to as many experts, so each expert's share adds up to that multiple of the router's inputs.
+      // Each row goes to `used` experts, so the experts' sums add up to `used` times the router's inputs.
       for (let i = 0; i < columns; i++) {
         const sum = gate.counts.reduce((sum, _, expert) => sum + gate.sums[expert * columns + i], 0);
         assert(sum > 0 && sum < used * router.sums[i] * (1 + 1e-5), `column ${i}: ${sum}`);

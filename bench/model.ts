@@ -54,7 +54,7 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly contexts?: readonly number[];
   /** Whether to compare the prefill of many prompts together with one prompt of the same total length. */
   readonly together?: boolean;
-  /** Whether to measure decoding with one common prompt too. */
+  /** Whether to measure also decoding after a prompt that all sequences share. */
   readonly sharedPrefix?: boolean;
   /** Whether to compare each op's time with its lower bound. */
   readonly profile?: boolean;
@@ -272,8 +272,8 @@ async function measurePrefill(
 }
 
 /**
- * Measures decode after prompts that are in the cache. The numbers of sequences alternate, so that a slow moment of the
- * machine affects all numbers.
+ * Measures decode after prompts whose keys and values are in the cache. Runs of all settings alternate, so that a slow
+ * moment of the machine affects them equally.
  */
 async function measureDecode(
   backend: Backend,

@@ -67,7 +67,7 @@ Deno.test("perplexity: refuses another tokenizer and chunks beyond the model's c
   await assertRejects(
     () => measurePerplexity({ ...OPTIONS, chunkTokens: 1024 }),
     Error,
-    "Cannot score chunks of 1024 tokens (--ctx): the model's context holds 512",
+    "Cannot compute chunks of 1024 tokens (--ctx): the model's context holds 512",
   );
   await withTextModel({}, {}, async (_engine, against) => {
     await assertRejects(

@@ -41,8 +41,8 @@ export function textsSample(texts: number, tokens: number): Sample {
 }
 
 /**
- * Returns the decoding of `tokens` tokens per sequence after `context` tokens, one per step. The sequences share their
- * first `shared` tokens.
+ * Returns a sample without times: each sequence decodes `tokens` tokens after `context` tokens, one per step. The
+ * sequences share their first `shared` tokens.
  */
 export function decodeSample(sequences: number, context: number, tokens: number, shared = 0): Sample {
   const steps = Array.from(

@@ -15,8 +15,8 @@ export function blocksOf(tokens: number): number {
 }
 
 /**
- * Runs steps like those of the engine. Each sequence has its own `blocks` KV blocks in each group of layers, except that
- * all sequences have the first `shared` blocks of sequence 0.
+ * Runs steps like those of the engine. Each sequence has `blocks` KV blocks in each group of layers. All sequences
+ * share the first `shared` blocks of sequence 0; the other blocks are their own.
  */
 export class Steps {
   readonly #tables: Int32Array[] = [];

@@ -57,7 +57,7 @@ export const COMMANDS: Commands = {
     load: async () => (await import("./perplexity.ts")).perplexityCommand,
   },
   imatrix: {
-    summary: "collect how much each column of a model's matrices weighs, for convert",
+    summary: "collect an importance matrix, with which convert quantizes better",
     load: async () => (await import("./imatrix.ts")).imatrixCommand,
   },
   completions: {

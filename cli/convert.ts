@@ -26,19 +26,19 @@ const OPTIONS = {
     help:
       `store all matrices as ${
         QUANTIZE_TO.join(", ")
-      }, and report the error of each; if rows do not divide into the ` +
-      "format's blocks (256 values for *_k and iq4_xs, 128 for q1_0, 64 for q2_0), q8_0 takes its place, or iq4_nl the " +
-      "place of q3_k, q2_k and iq4_xs",
+      }, and report the error of each; a matrix whose rows do not divide into the ` +
+      "format's blocks (256 values for *_k and iq4_xs, 128 for q1_0, 64 for q2_0) becomes q8_0, or iq4_nl instead of " +
+      "q3_k, q2_k and iq4_xs",
   }),
   imatrix: path("FILE", {
     help:
-      "weigh columns by an importance matrix of imatrix or llama.cpp (GGUF), in the formats *_k and iq4_*; needs --quantize",
+      "keep important columns more exact: an importance matrix (GGUF) from imatrix or llama.cpp; needs --quantize *_k or iq4_*",
   }),
   json: onOff({
     help:
       'print one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors}, "tensors": ' +
       '[{"name", "type", "shape", "source", "error": {"relative_rms", "max"}}, …]}; "error" for quantized tensors only; ' +
-      '"refusal" if compy itself cannot run the file; with --out and --mmproj, "mmproj" has such an object for the tower',
+      '"refusal" if compy itself cannot run the file; with --out and --mmproj, "mmproj" has the same keys for the tower',
   }),
 };
 
@@ -48,7 +48,7 @@ Usage: deno task convert DIR [--out FILE.gguf] [--mmproj FILE.gguf] [options]
 
   DIR                the folder with config.json, tokenizer.json and the weights (*.safetensors)
 ${helpOf(OPTIONS)}${HELP_LINE}
-docs/CONVERT.md lists the models and the formats of weights. Of Qwen3-VL and Qwen3.5, --mmproj converts the vision tower.
+docs/CONVERT.md lists the models and the formats of weights. --mmproj converts the vision towers of Qwen3-VL and Qwen3.5.
 Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; FP8 becomes
 BF16 or F32; MLX's 4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be
 converted without loss is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
@@ -75,13 +75,13 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
     );
   }
   if (path === undefined && lora !== undefined) {
-    throw new UsageError("--lora needs --out: it changes the text part");
+    throw new UsageError("--lora needs --out FILE.gguf, because an adapter changes only the text part");
   }
   if (imatrix !== undefined && (quantize === undefined || path === undefined)) {
     throw new UsageError(
       quantize === undefined
         ? "--imatrix needs --quantize TYPE"
-        : "--imatrix needs --out: it weighs the text part",
+        : "--imatrix needs --out FILE.gguf, because an importance matrix is only for the text part",
     );
   }
   const stop = new AbortController();
@@ -142,7 +142,7 @@ function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string
   return [
     `${path}: ${architecture}, ${(fileBytes / 1e6).toFixed(1)} MB, read back and compared`,
     ...[...kinds].map(([kind, tensors]) => `  ${String(tensors.length).padStart(5)} tensors ${kind}`),
-    ...(weighed ? [`  ${String(weighed).padStart(5)} tensors weighed by the importance matrix`] : []),
+    ...(weighed ? [`  ${String(weighed).padStart(5)} tensors quantized with the importance matrix`] : []),
     ...Object.entries(leftOut).map(([what, count]) =>
       `  ${String(count).padStart(5)} tensors left out: ${what}`
     ),

@@ -21,20 +21,21 @@ const OPTIONS = {
     min: 2,
     max: MAX_CONTEXT,
     default: DEFAULT_CHUNK,
-    help: `tokens of a chunk (default: ${DEFAULT_CHUNK}, as in llama.cpp)`,
+    help: `tokens per chunk (default: ${DEFAULT_CHUNK}, as in llama.cpp)`,
   }),
   chunks: count({ min: 1, max: MAX_COUNT, help: "maximum number of chunks (default: all of the text)" }),
   isa: ISA,
   threads: COMPUTE.threads,
 };
 
-const HELP = `Collect an importance matrix: how much each column of a model's matrices weighs over a text.
+const HELP =
+  `Collect an importance matrix: how large the inputs of each column of a model's matrices are over a text.
 
 Usage: deno task imatrix --file TEXT --out FILE.gguf [options]
 
 ${helpOf(OPTIONS)}${HELP_LINE}
-The file has llama.cpp's GGUF format: for each matrix of the layers, the sums of the squares of its inputs, and their number; for
-experts, per expert. convert and llama-quantize read it. A text of 50 to 200 chunks, of the kind that the model will see, is enough.
+The file has llama.cpp's GGUF format. For each matrix of the layers it holds the sum of squared inputs per column, and the number of
+inputs. Each expert has its own sums. convert and llama-quantize read the file. 50 to 200 chunks of typical text are enough.
 The model is computed on the CPU or in WebAssembly. Token embeddings and the output matrix have no entry, as in llama.cpp.
 Exit code: 0 done, 1 failed or interrupted, 2 wrong usage.
 
@@ -72,7 +73,7 @@ export async function imatrixCommand(args: readonly string[]): Promise<number> {
   });
   const { model, chunks, wanted, chunkTokens, inputs, unused } = collected;
   if (chunks < wanted) {
-    err(`Interrupted after ${chunks} of ${wanted} chunks; nothing is written\n`);
+    err(`Interrupted after ${chunks} of ${wanted} chunks; no file is written\n`);
     return 1;
   }
   const dataset = file === "-" ? "standard input" : basename(file);
@@ -84,6 +85,6 @@ export async function imatrixCommand(args: readonly string[]): Promise<number> {
       `${target}: inputs of ${inputs.size} matrices of ${model}, ${chunks} chunks of ${chunkTokens} tokens`,
     ) + "\n",
   );
-  if (unused > 0) out(`${unused} matrices of experts got no token; all their columns will weigh the same\n`);
+  if (unused > 0) out(`${unused} matrices of experts got no token: their columns get equal weights\n`);
   return 0;
 }

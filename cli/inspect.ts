@@ -130,7 +130,7 @@ function towerLines(tower: NonNullable<ModelReport["tower"]>): string[] {
   if ("refusal" in tower) return [`vision tower: ${tower.refusal}`];
   const { path, projector, layers, imageTokens: [least, most], memory: { weights, activations } } = tower;
   return [
-    `vision tower: ${path}, ${projector}, ${layers} layers, ${least} to ${most} tokens an image`,
+    `vision tower: ${path}, ${projector}, ${layers} layers, ${least} to ${most} tokens per image`,
     `memory of the vision tower: ${sizeInWords(weights + activations)}, of it ${
       sizeInWords(weights)
     } packed weights, ${sizeInWords(activations)} activations`,

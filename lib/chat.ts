@@ -117,7 +117,7 @@ export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
  */
 export type Chat = AnswerStream<ChatPart, ChatAnswer>;
 
-const { images: _, ...ANSWER_OPTIONS } = GENERATE_OPTIONS; // a message of the user has its images
+const { images: _, ...ANSWER_OPTIONS } = GENERATE_OPTIONS; // in chat, the user's messages hold the images
 
 const CHAT_OPTIONS: OptionTable<ChatOptions> = {
   ...ANSWER_OPTIONS,

@@ -43,7 +43,7 @@ export interface UserMessage {
   readonly role: "user";
   /** Text of the user's message. */
   readonly content: string;
-  /** Images before the text, for a model that reads images. */
+  /** Images that come before the text. The model must read images. */
   readonly images?: readonly ImageFile[];
 }
 
@@ -201,9 +201,9 @@ export function imagesOf(messages: string | readonly Message[]): ImageFile[] {
 }
 
 /**
- * Decodes images and returns the field of a request that has them, or no field without images. The caller's bytes stay
- * as they are. Throws CompyError invalid_request for another value, EngineError not_supported if the model reads no
- * images, and EngineError invalid_request for an image that cannot be read.
+ * Decodes images, without changing the caller's bytes. Returns an object with the request's field `images`, or an empty
+ * object without images. Throws CompyError invalid_request for another value, EngineError not_supported if the model
+ * does not read images, and EngineError invalid_request for an image that cannot be read.
  */
 export async function readImages(
   engine: Engine,

@@ -119,7 +119,7 @@ export interface ModelInfo {
   readonly contextLength: number;
   /** Number of tokens in the vocabulary. */
   readonly vocabSize: number;
-  /** Whether the model reads images: it has a vision tower. */
+  /** Whether the model reads images, which means that it has a vision tower. */
   readonly images: boolean;
   /** Number of values in an embedding; undefined if the model computes none. */
   readonly dimensions: number | undefined;

@@ -69,11 +69,13 @@ export interface GenerateOptions extends Partial<SamplingParams> {
   /** Salt of the prompt cache: only requests with equal values share cached prefixes. */
   readonly cacheSalt?: string;
   /**
-   * Images that the prompt has a token for, in order, such as `<|vision_start|><|image_pad|><|vision_end|>` of Qwen's
-   * models. In `chat`, messages of the user have their images.
+   * Images, in the order of the image tokens in the prompt. Each image needs one, such as
+   * `<|vision_start|><|image_pad|><|vision_end|>` for Qwen's models. In `chat`, the user's messages hold the images.
    */
   readonly images?: readonly ImageFile[];
-  /** The adapters to use with these scales, by their places in the model's `lora`. Default all, with their own scales. */
+  /**
+   * The adapters to use with these scales, by their places in the model's `lora`. Default all, with their own scales.
+   */
   readonly lora?: readonly { readonly id: number; readonly scale: number }[];
   /** Cancels the request, which then throws the signal's reason. */
   readonly signal?: AbortSignal;

@@ -24,7 +24,7 @@ export const CHAT_COMMANDS: Readonly<Record<string, ChatCommand>> = {
   },
   "/image": {
     takes: "FILE",
-    help: "attach a PNG, JPEG, WebP or GIF image to the next message; without FILE, remove what is attached",
+    help: "attach a PNG, JPEG, WebP or GIF image to the next message; without FILE, remove attached images",
     example: "/image hen.png",
   },
   "/set": {
@@ -66,8 +66,8 @@ Ctrl-C stops an answer and keeps its beginning; Ctrl-C twice leaves. Tab complet
 `;
 
 /**
- * Returns completions of a command, of the setting's name after /set and /unset, or of the file after /image: the
- * candidates and the word they replace.
+ * Returns the candidates that complete a line, and the word that they replace. Completes commands, setting names after
+ * /set and /unset, and files after /image.
  */
 export function completions(line: string): [candidates: string[], word: string] {
   const [, path] = /^\/image\s+(.*)$/.exec(line) ?? [];
@@ -79,10 +79,10 @@ export function completions(line: string): [candidates: string[], word: string] 
 }
 
 const IMAGE_NAME = /\.(?:png|jpe?g|webp|gif)$/i;
-/** Maximum entries of a folder that are looked at. */
+/** Maximum number of a folder's entries to read. */
 const MOST_ENTRIES = 10_000;
 
-/** Returns the images and folders whose path begins with a text. Names with control characters are left out. */
+/** Returns the paths of images and folders that begin with `path`, without names that have control characters. */
 function imagesAt(path: string): string[] {
   const folder = path === "" || path.endsWith("/") ? path : dirname(path);
   const start = path.endsWith("/") ? "" : basename(path);
@@ -98,7 +98,7 @@ function imagesAt(path: string): string[] {
       else if (IMAGE_NAME.test(name)) found.push(whole);
     }
   } catch {
-    // There is no such folder, or it cannot be read: nothing to suggest.
+    // Without a readable folder, there is nothing to suggest.
   }
   return found.sort();
 }

@@ -9,7 +9,7 @@ Deno.test("chat commands: Tab completes commands and the settings behind /set", 
   for (const line of ["", "hen", "/show /s", "/set seed 4"]) assertEquals(completions(line)[0], []);
 });
 
-Deno.test("chat commands: Tab completes images and folders behind /image", () => {
+Deno.test("chat commands: Tab completes images and folders after /image", () => {
   const folder = Deno.makeTempDirSync();
   try {
     for (const name of ["a.png", "b c.JPG", "b.txt", ".d.webp", "e\x1b.png"]) {

@@ -78,14 +78,14 @@ export class ChatSession {
   }
 
   /**
-   * Attaches an image to the next message. Throws UsageError for a file that cannot be read, CompyError for an image that
-   * the model cannot read.
+   * Attaches an image to the next message. Throws UsageError for a file that cannot be read, and CompyError for an
+   * image that the model cannot read.
    */
   async attach(path: string): Promise<void> {
     const bytes = await readImageFile(path).catch((error: Error) => {
       throw new UsageError(error.message);
     });
-    // An image that cannot be read is refused now, not with the next message.
+    // Decodes the image now, so that a damaged image is refused here and not with the next message.
     await loadedOf(this.model).engine.readImage(bytes.slice()).catch((error) => {
       throw toCompyError(error);
     });

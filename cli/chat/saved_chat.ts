@@ -95,7 +95,7 @@ function parseMessage(message: unknown, i: number): Message {
   return { ...said, images: parseImages(images, `"messages"[${i}]."images"`) } as Message;
 }
 
-/** Reads the images of a message: a list of files in base64. */
+/** Returns the images of a message, given as a list of files in base64. Throws UsageError. */
 function parseImages(images: unknown, at: string): Uint8Array<ArrayBuffer>[] {
   if (!Array.isArray(images) || images.length > MAX_IMAGES) {
     throw new UsageError(`${at} must be a list of at most ${MAX_IMAGES} images`);
@@ -104,7 +104,7 @@ function parseImages(images: unknown, at: string): Uint8Array<ArrayBuffer>[] {
     try {
       return Uint8Array.fromBase64(image);
     } catch {
-      throw new UsageError(`${at} must be texts in base64`);
+      throw new UsageError(`${at} must contain only texts in base64`);
     }
   });
 }

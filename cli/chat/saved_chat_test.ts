@@ -24,7 +24,7 @@ Deno.test("saved chat: refuses files that are not conversations", () => {
     [{ messages: [{ role: "tool", content: "x" }] }, '"messages"[0]."role" must be one of'],
     [{ messages: [{ role: "user", content: [] }] }, '"messages"[0]."content" must be a text'],
     [{ messages: [{ ...HI, images: "x" }] }, '"messages"[0]."images" must be a list of at most 8 images'],
-    [{ messages: [{ ...HI, images: ["!"] }] }, '"messages"[0]."images" must be texts in base64'],
+    [{ messages: [{ ...HI, images: ["!"] }] }, '"messages"[0]."images" must contain only texts in base64'],
     [{ messages: [], settings: [] }, '"settings" must be a JSON object'],
   ];
   for (const [content, problem] of cases) assertThrows(() => parseChat(content), UsageError, problem);

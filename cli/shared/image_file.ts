@@ -1,7 +1,10 @@
 import { MOST_IMAGE_BYTES } from "../../lib/model.ts";
 import { explained } from "../../lib/system_errors.ts";
 
-/** Returns the bytes of an image's file. Throws for a file that cannot be read or is too large for an image. */
+/**
+ * Returns the bytes of an image file. Throws Error for a file that cannot be read or has more bytes than images may
+ * have.
+ */
 export async function readImageFile(path: string): Promise<Uint8Array<ArrayBuffer>> {
   const what = `Cannot read the image "${path}"`;
   try {
