@@ -50,7 +50,7 @@ Deno.test("claims: MODELS.md's table of memory names only architectures of the r
   assertEquals(names.filter((name) => !ARCHITECTURE_NAMES.includes(name)), []);
 });
 
-Deno.test("claims: the README counts the families of the registry", async () => {
+Deno.test("claims: the README states the number of families in the registry", async () => {
   const path = join(ROOT, "README.md");
   const text = await Deno.readTextFile(path);
   const right = text.replace(
@@ -61,12 +61,12 @@ Deno.test("claims: the README counts the families of the registry", async () => 
   else assertEquals(text, right);
 });
 
-Deno.test("claims: the README names ggml's version, every type of which that holds weights can be run", async () => {
+Deno.test("claims: the README names ggml's version, and compy runs every weight type of that version", async () => {
   const [[, weights]] = cellsOf(await read("README.md"), /^weights$/);
   const [version] = ggml.source.match(/ggml [\d.]*\d/)!;
   assert(weights.includes(version), `${version} in ${weights}`);
   const others = ggml.types.filter(({ name, removed }) => !removed && !Object.hasOwn(FORMATS, name));
-  // Formats of activations and of numbers that are not weights.
+  // The other types hold activations, or numbers that are not weights.
   assertEquals(others.map(({ name }) => name), ["Q8_1", "Q8_K", "I8", "I16", "I32", "I64", "F64"]);
 });
 

@@ -28,7 +28,7 @@ const answer = z.object({
   usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
 }).openapi("Classifications");
 
-/** Endpoints for classifying texts, in vLLM's format, with and without a version. */
+/** Endpoints that classify texts, in vLLM's format, with and without `/v1` in the path. */
 export const CLASSIFICATIONS: readonly Generation[] = [
   classification("/v1/classify", "createClassification"),
   classification("/classify", "createClassificationWithoutVersion"),

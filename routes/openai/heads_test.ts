@@ -36,7 +36,7 @@ async function refusal(engine: FakeEngine, path: string, body: unknown): Promise
 
 const scoresOf = ({ data }: Answer) => data.map(({ score }) => score as number);
 
-Deno.test("score: a ranking head judges each pair as /v1/rerank does", async () => {
+Deno.test("score: a ranking head scores each pair like /v1/rerank", async () => {
   const documents = ["a fox", "a stone", "a hare"];
   const { body } = await post(rank(2), "/v1/score", { model: "demo", text_1: "snow", text_2: documents });
   const ranked = await post(rank(2), "/v1/rerank", { model: "demo", query: "snow", documents });
@@ -52,7 +52,7 @@ Deno.test("score: a ranking head judges each pair as /v1/rerank does", async () 
   assert(/^score-[0-9a-f]{32}$/.test(body.id as string));
 });
 
-Deno.test("score: other models compare embeddings by their cosine, and compute each text once", async () => {
+Deno.test("score: models without a head return the cosine of embeddings, and compute each text once", async () => {
   const engine = new FakeEngine();
   const texts = ["a fox", "a hare", "a fox"];
   const { body } = await post(engine, "/score", { text_1: "a fox", text_2: texts });
@@ -72,8 +72,8 @@ Deno.test("score: pairs one text with many, on either side, or two lists of the 
   assertEquals((await scores(["a", "b"], "c"))[0], pairs[0]);
   assertEquals((await scores(["a"], ["c", "d"]))[0], pairs[0]);
   const message = await refusal(engine, "/v1/score", { text_1: ["a", "b"], text_2: ["c", "d", "e"] });
-  assertStringIncludes(message, 'as many as "text_1" has');
-  assertStringIncludes(message, "(got 2 and 3)");
+  assertStringIncludes(message, 'as many texts as "text_1"');
+  assertStringIncludes(message, '(got 3 texts, and 2 in "text_1")');
   for (const text_2 of [[], [1], {}, [["a"]]]) await refusal(engine, "/v1/score", { text_1: "a", text_2 });
 });
 
@@ -93,7 +93,7 @@ Deno.test("classify: answers with the most probable label and all probabilities"
   assert(probs[0] > 0 && probs[0] < 1);
 });
 
-Deno.test("moderations: labels exclude each other if one of them means harmless, and it is no category", async () => {
+Deno.test("moderations: a harmless label makes labels exclude each other, and is not a category", async () => {
   const labels = ["Non-Toxic", "insult", "threat"];
   const inputs = Array.from({ length: 12 }, (_, i) => `text ${i}`);
   const { body } = await post(rank(3, labels), "/v1/moderations", { model: "demo", input: inputs });
@@ -111,7 +111,7 @@ Deno.test("moderations: labels exclude each other if one of them means harmless,
   assertEquals(new Set(body.results.map(({ flagged }) => flagged)).size, 2);
 });
 
-Deno.test("moderations: labels without a harmless one are judged alone; images are refused", async () => {
+Deno.test("moderations: judges each label alone without a harmless label, and refuses images", async () => {
   const engine = rank(2, ["insult", "threat"]);
   const input = [{ type: "text", text: "a" }, { type: "text", text: "b" }];
   const { body } = await post(engine, "/v1/moderations", { input });
@@ -127,7 +127,7 @@ Deno.test("moderations: labels without a harmless one are judged alone; images a
   );
 });
 
-Deno.test("heads: a model without a head gets a 400 that says what it lacks, also as a batch line", async () => {
+Deno.test("heads: a model without a head gets a 400 that names the missing head, also in a batch line", async () => {
   const plain = new FakeEngine();
   for (const path of ["/v1/classify", "/classify", "/v1/moderations"]) {
     const message = await refusal(plain, path, { input: "a" });
@@ -161,7 +161,7 @@ Deno.test("heads: batch lines run with their priority and tenant", async () => {
   );
 });
 
-Deno.test("classify: names labels as the file does", async () => {
+Deno.test("classify: returns the label names in the file", async () => {
   await withTextModel({ pooling: 4, labels: 3 }, {}, async (engine) => {
     const { status, body } = await execute(engine, {
       url: "/v1/classify",

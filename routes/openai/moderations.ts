@@ -35,23 +35,23 @@ const HARMLESS = new Set(
     .split(" "),
 );
 
-/** The probability from which a category applies. */
+/** Minimum probability at which a category applies. */
 const THRESHOLD = 0.5;
 
 /**
- * OpenAI's endpoint over any classifier. The categories are the labels of the model's head, except labels of harmless
- * texts.
+ * OpenAI's moderation endpoint for any classifier. The categories are the labels of the model's head, except those that
+ * mean harmless.
  */
 export const moderations = generation({
   path: "/v1/moderations",
   operationId: "createModeration",
   tag: "Embeddings",
   ability: "classification",
-  summary: "Whether texts belong to categories of a classifier",
+  summary: "Say which categories of a classifier apply to texts",
   description:
     "The model must have a classification head (pooling_type rank in its file). The categories are the head's labels, not " +
-    "OpenAI's. If a label means harmless (such as `safe` or `neutral`), the labels exclude each other; else each label is " +
-    "judged alone.",
+    "OpenAI's. If one of them means harmless (such as `safe` or `neutral`), the labels exclude each other. Otherwise each " +
+    "label is judged alone.",
   request,
   answer,
   example: { model: "demo", input: ["a fox in the snow", "a stone"] },
@@ -76,7 +76,7 @@ function isHarmless(label: string): boolean {
   return HARMLESS.has(label.toLowerCase().replace(/[^a-z]/g, ""));
 }
 
-/** Judges a text by the logits of its labels. */
+/** Returns the result for a text from the logits of its labels. */
 function judge(labels: readonly string[], logits: Float32Array) {
   const excluding = labels.some(isHarmless);
   const scores = excluding ? probabilities(logits) : Array.from(logits, sigmoid);

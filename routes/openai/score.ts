@@ -19,7 +19,7 @@ const request = z.object({
   text_2: texts,
 }).openapi("ScoreRequest", {
   description:
-    "One text is compared with each text of the other field; two arrays of the same length, text by text.",
+    "A single text is compared with each text of the other field. Arrays of the same length are compared text by text.",
 });
 
 type Body = z.output<typeof request>;
@@ -35,7 +35,7 @@ const answer = z.object({
   usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
 }).openapi("Scores");
 
-/** Endpoints for scoring pairs of texts, in vLLM's format, under both of its paths. */
+/** Endpoints that score pairs of texts, in vLLM's format, with and without `/v1` in the path. */
 export const SCORES: readonly Generation[] = [
   score("/v1/score", "createScore"),
   score("/score", "createScoreWithoutVersion"),
@@ -49,8 +49,8 @@ function score(path: string, operationId: string): Generation {
     ability: "scoring",
     summary: "Score pairs of texts",
     description:
-      "A model with a ranking head judges the pairs as for /v1/rerank. With another model, a score is the cosine of the " +
-      "texts' embeddings.",
+      "A model with a ranking head scores pairs by relevance, like /v1/rerank. With another model, a score is the cosine " +
+      "similarity of the texts' embeddings.",
     request,
     answer,
     example: { model: "demo", text_1: "animals of the snow", text_2: ["a fox in the snow", "a stone"] },
@@ -75,7 +75,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   };
 }
 
-/** Texts to compute, and the scores of their rows. */
+/** The inputs to compute, and a function that turns their rows into a score per pair. */
 interface Run {
   readonly inputs: readonly (readonly number[])[];
   scores(rows: readonly Float32Array[]): number[];
@@ -83,27 +83,27 @@ interface Run {
 
 type Pair = readonly [first: string, second: string];
 
-/** Pairs the texts. Throws ApiError for lists of different lengths. */
+/** Returns the pairs of texts. Throws ApiError for lists of different lengths, unless one has a single text. */
 function pairsOf({ text_1, text_2 }: Body): Pair[] {
   const [first, second] = [text_1, text_2].map((texts) => [texts].flat().map((text) => text.toWellFormed()));
   const length = Math.max(first.length, second.length);
   if ([first, second].some((texts) => texts.length !== 1 && texts.length !== length)) {
     const message =
-      'Invalid "text_2": must be one text, or as many as "text_1" has, unless "text_1" is one text ' +
-      `(got ${first.length} and ${second.length})`;
+      'Invalid "text_2": must have as many texts as "text_1", unless one of them is a single text ' +
+      `(got ${second.length} texts, and ${first.length} in "text_1")`;
     throw new ApiError(400, "invalid_value", message, { param: "text_2" });
   }
   const at = (texts: readonly string[], i: number) => texts[texts.length === 1 ? 0 : i];
   return Array.from({ length }, (_, i) => [at(first, i), at(second, i)]);
 }
 
-/** Lets a ranking head judge each pair. */
+/** Returns a run in which the ranking head scores each pair. */
 async function judged(engine: Engine, pairs: readonly Pair[]): Promise<Run> {
   const inputs = await paced(() => encodeAll(pairs, ([first, second]) => engine.encodePair(first, second)));
   return { inputs, scores: (rows) => rows.map(relevance) };
 }
 
-/** Compares embeddings. A text that stands in several pairs is computed once. */
+/** Returns a run that compares embeddings. A text that is in several pairs is computed once. */
 async function compared(engine: Engine, pairs: readonly Pair[]): Promise<Run> {
   const distinct = [...new Set(pairs.flat())];
   const inputs = await paced(() => encodeAll(distinct, (text, i) => encodeText(engine, text, i, "text_1")));

@@ -84,7 +84,7 @@ const ADVICE = {
   cross_site_request: "Start the server with --allow-host and the name in this page's address.",
   invalid_constraint: "Change the response format or the tools in the settings.",
   unsupported_content:
-    "Choose another model above, or edit the message and remove its images. A model reads images if its vision tower (an mmproj file) is beside its file.",
+    "Choose another model above, or edit the message and remove its images. A model reads images if its vision tower (an mmproj file) is in its folder.",
   invalid_image: "Edit the message and attach another image, such as a smaller one.",
   request_too_large: "Edit a message and remove images from it, or begin a new conversation.",
   too_many_images: "Edit a message and remove images from it, or begin a new conversation.",

@@ -223,7 +223,8 @@ addEventListener("hashchange", () => {
   route();
   if (shownView() !== "chat") main.focus();
 });
-// A file dropped anywhere starts a batch, except images in a conversation. By default the browser would leave the page and open the file.
+// A dropped file starts a batch, except images in a conversation. Without this, the browser would leave the page and
+// open the file.
 addEventListener("dragover", (event) => {
   if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
 });

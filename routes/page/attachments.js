@@ -7,7 +7,7 @@ import { KINDS, MOST_IMAGES, prepareImage } from "./images.js";
 /** @typedef {import("./images.js").Image} Image */
 
 /**
- * Shows the small pictures of images, each with a button that removes it if `onRemove` is given.
+ * Returns a list of thumbnails. If `onRemove` is given, each has a button that removes its image.
  * @param {readonly Image[]} images
  * @param {(image: Image) => void} [onRemove]
  */
@@ -27,7 +27,7 @@ export function imageList(images, onRemove) {
 }
 
 /**
- * Shows images of which the user can remove some. The focus then moves to `next`.
+ * Returns a list of images that the user can remove one by one. After a removal, the focus moves to `next`.
  * @param {readonly Image[]} given
  * @param {HTMLElement} next
  */
@@ -47,7 +47,7 @@ export function removableImages(given, next) {
   return left;
 }
 
-/** The images of the message that the user writes. Files come from a dialog, the clipboard, or are dropped. */
+/** The images of the message that the user writes. Files come from a dialog, the clipboard or a drop. */
 export class Attachments {
   /** @type {Image[]} */
   #images = [];
@@ -62,7 +62,10 @@ export class Attachments {
   #problem = h("p", { class: "problem", role: "alert", hidden: true });
   #shown = h("div", {});
   button = iconButton("image", "Attach images", () => this.#input.click(), { class: "quiet round" });
-  /** Resolves when all files are added; undefined if none is being added. @type {Promise<void> | undefined} */
+  /**
+   * A promise that resolves when all files are added; undefined while no file is being added. @type {Promise<void> |
+   * undefined}
+   */
   adding = undefined;
   element = h("div", { class: "attachments" }, this.#input, this.#problem, this.#shown);
 
@@ -84,7 +87,7 @@ export class Attachments {
     return this.#images.length;
   }
 
-  /** Takes files from the clipboard or a drop if one is an image. @param {ClipboardEvent | DragEvent} event */
+  /** Adds the files of a paste or drop if one of them is an image. @param {ClipboardEvent | DragEvent} event */
   take(event) {
     const data = event instanceof DragEvent ? event.dataTransfer : event.clipboardData;
     const files = [...data?.files ?? []];
@@ -93,7 +96,9 @@ export class Attachments {
     this.add(files);
   }
 
-  /** Adds the files that are images, in order, and says why others are refused. @param {readonly File[]} files */
+  /**
+   * Adds the images among the files, in order, and shows why other files are refused. @param {readonly File[]} files
+   */
   add(files) {
     const adding = Promise.resolve(this.adding).then(() => this.#add(files));
     this.adding = adding;

@@ -49,7 +49,7 @@ export class Chats extends EventTarget {
 
   async load() {
     this.list = await this.store.all();
-    // If the conversations cannot be read, every image would seem unused.
+    // Only with readable conversations: without them, every image would seem unused.
     if (await this.store.lasts()) this.images.clean(this.list).catch(() => {});
   }
 
@@ -266,7 +266,10 @@ export class Chats extends EventTarget {
     }
   }
 
-  /** Returns the images of a request as data URLs. Throws Failure if one is gone. @param {Conversation} conversation */
+  /**
+   * Returns the conversation's images as data URLs by id. Throws Failure if one is gone. @param {Conversation}
+   * conversation
+   */
   async #imagesOf({ messages }) {
     const { urls, missing: [gone] } = await this.imageUrls(messages);
     if (!gone) return urls;
@@ -276,7 +279,7 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Returns the images of messages as data URLs, by their ids, and the images that are gone or do not fit.
+   * Returns the messages' images as data URLs by id, and the images that are gone or do not fit.
    * @param {readonly import("./conversation.js").Message[]} messages
    * @param {number} most maximum characters of all data URLs
    */

@@ -5,8 +5,8 @@ import { FIELDS } from "./settings.js";
 import { everyMessage } from "./versions.js";
 
 /*
- * Export and import of conversations. A file to import may come from a stranger: it is checked as a whole before anything
- * of it is kept, its size and depth are bounded, and only known fields are read.
+ * Export and import of conversations. A file to import may come from a stranger: it is checked as a whole before
+ * anything of it is kept, its size and depth are bounded, and only known fields are read.
  */
 
 /**
@@ -16,7 +16,7 @@ import { everyMessage } from "./versions.js";
 
 const FORMAT = "compy conversations";
 const MAX_BYTES = 50_000_000;
-/** Maximum characters of the images in a file. */
+/** Maximum characters of all images' data URLs in a file. */
 export const MAX_IMAGES = 40_000_000;
 /** Maximum number of entries of a list. */
 const MAX_ENTRIES = 10_000;
@@ -179,8 +179,8 @@ export function checkSize(bytes) {
 }
 
 /**
- * Returns the conversations of a file, and its images by new ids: an imported image never replaces another one. Throws
- * an Error that says what is wrong with the file.
+ * Returns the conversations of a file, and its images by id. Images get new ids, so that an imported image never
+ * replaces another one. Throws an Error that says what is wrong with the file.
  * @param {string} text
  * @returns {{ conversations: Conversation[], images: Map<string, Blob> }}
  */

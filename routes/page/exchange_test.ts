@@ -30,7 +30,7 @@ Deno.test("conversation export: importing the file gives the same conversations,
   assertEquals(importedFile(exportedFile([])).conversations, []);
 });
 
-Deno.test("conversation export: images are in the file, and get new ids when they are imported", async () => {
+Deno.test("conversation export: a file contains images, which get new ids at import", async () => {
   const id = newImageId(5);
   const image = { id, name: "a.png", thumb: "data:image/jpeg;base64,QUJD" };
   const conversation = newConversation("demo", {}, 5);

@@ -88,7 +88,7 @@ export function openExchange(chats) {
 }
 
 /**
- * Saves a file with the images of conversations.
+ * Saves a text file. `text` returns its content, given the data URLs of the conversations' images.
  * @param {string} name
  * @param {readonly Conversation[]} conversations
  * @param {TextOf} text
@@ -99,7 +99,9 @@ async function saveText(name, conversations, text, chats) {
   const { urls, missing } = await chats.imageUrls(messages, MAX_IMAGES);
   saveBlob(name, new Blob([text(urls)], { type: "application/octet-stream" }));
   if (missing.length === 0) return;
-  toast(`${missing.length} images are not in the file: they are too large together, or are gone.`);
+  toast(
+    `${missing.length} images are not in the file: all images together are too large, or the browser no longer has them.`,
+  );
 }
 
 /**

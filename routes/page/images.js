@@ -3,12 +3,12 @@
 import { bytes } from "./format.js";
 
 /*
- * Images of messages. A message holds a small picture of each image; the image's file is stored once, under the image's
- * id. So a conversation with images is saved as often and as quickly as one without.
+ * Images of messages. A message holds only a thumbnail of each image. The image's file is stored once, under the
+ * image's id, so that a conversation with images is saved as quickly as one without.
  */
 
 /**
- * An image of a message. `thumb` is a small picture of the image as a data URL.
+ * An image of a message. `thumb` is its thumbnail as a data URL.
  * @typedef {{ id: string, name: string, thumb: string }} Image
  */
 
@@ -24,15 +24,15 @@ const SENT_BYTES = 700_000;
 const SENT_PIXELS = 1_500_000;
 const READ_PIXELS = 2 ** 25;
 
-/** Maximum pixels of a small picture, and maximum characters of its data URL. */
+/** Maximum pixels of a thumbnail, and maximum characters of its data URL. */
 const THUMB_PIXELS = 50_000;
 const MOST_THUMB = 100_000;
 
-/** The kinds of images that the server reads, for a file dialog. */
+/** The media types of images that the server reads, for a file dialog. */
 export const KINDS = "image/png,image/jpeg,image/webp,image/gif";
 
 /**
- * Returns the kind of an image file by its first 12 bytes, as the server does; undefined for other files.
+ * Returns the media type of an image file by its first 12 bytes, like the server; undefined for other files.
  * @param {Uint8Array} head
  */
 export function kindOf(head) {
@@ -44,7 +44,7 @@ export function kindOf(head) {
   return undefined;
 }
 
-/** Returns an id that begins with the time, so that ids tell which image is old. */
+/** Returns a new id that begins with the time, from which `addedAt` tells an image's age. */
 export function newImageId(now = Date.now()) {
   const random = crypto.getRandomValues(new Uint8Array(4));
   return now.toString(16).padStart(12, "0") +
@@ -65,7 +65,7 @@ export function isImageId(id) {
 }
 
 /**
- * Returns whether a text is a data URL of a small picture. Only such texts become the address of a picture.
+ * Returns whether a text is a data URL of a thumbnail. The page shows no other address as a thumbnail.
  * @param {string} text
  */
 export function isThumb(text) {
@@ -73,7 +73,7 @@ export function isThumb(text) {
 }
 
 /**
- * Checks a file and draws its small picture. Throws an Error that says why the server would not read the file.
+ * Checks a file, draws its thumbnail and scales a large image down. Throws an Error that says why the file is refused.
  * @param {File} file
  * @returns {Promise<{ image: Image, blob: Blob }>}
  */
@@ -98,7 +98,7 @@ export async function prepareImage(file) {
 }
 
 /**
- * Draws an image with at most so many pixels, on a white ground as the server does.
+ * Returns a canvas with the image, scaled to at most `most` pixels, on a white ground like the server's.
  * @param {ImageBitmap} bitmap
  * @param {number} most
  */
@@ -144,7 +144,7 @@ export function dataUrlOf(blob) {
 }
 
 /**
- * Returns the file in a data URL of an image; undefined for any other text.
+ * Returns the file that an image's data URL holds; undefined for any other value.
  * @param {unknown} url
  */
 export function blobOf(url) {

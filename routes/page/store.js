@@ -10,9 +10,9 @@ import { everyMessage } from "./versions.js";
 
 const NAME = "compy";
 const TABLE = "conversations";
-/** Images have a database of their own: another version of the first one would lock out pages that are open. */
+/** Images have their own database, because a new version of the first database would lock out pages that are open. */
 const [IMAGE_NAME, IMAGE_TABLE] = ["compy-images", "images"];
-/** Milliseconds after which an image that no conversation has is removed. Another tab may not have saved yet. */
+/** Age in milliseconds at which an image that is in no conversation is removed. Another tab may not have saved yet. */
 const UNUSED_MS = 24 * 3600 * 1000;
 
 /** Stores conversations in this browser only. If the browser has no storage, they last as long as the page. */
@@ -54,14 +54,14 @@ export class ConversationStore {
   }
 }
 
-/** Stores the files of images. Files that were added while the page is open can be read even without storage. */
+/** Stores the files of images. Without storage, it keeps the files that were added since the page was opened. */
 export class ImageStore {
   /** @type {Map<string, Blob>} */
   #added = new Map();
   #database = openDatabase(IMAGE_NAME, IMAGE_TABLE).catch(() => undefined);
 
   /**
-   * Keeps a file. Throws if the browser has no storage or no space left: the file is then kept until the page closes.
+   * Stores a file. Throws if the browser has no storage or no space left; the file is then kept until the page closes.
    * @param {string} id
    * @param {Blob} blob
    */
@@ -84,7 +84,7 @@ export class ImageStore {
   }
 
   /**
-   * Removes the old files of images that no conversation has.
+   * Removes files of old images that are in no conversation.
    * @param {readonly Conversation[]} conversations
    */
   async clean(conversations) {

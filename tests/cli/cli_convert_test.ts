@@ -42,7 +42,7 @@ Deno.test("cli: convert makes a file that generate runs, and exits with 1 for un
   });
 });
 
-fullTier.test("cli: convert merges an adapter and reports the rounding of its matrices", async () => {
+fullTier.test("cli: convert merges an adapter and reports the rounding errors of the merged matrices", async () => {
   await withFolder(async (folder) => {
     const [base, lora, out] = ["base", "lora", "out.gguf"].map((name) => join(folder, name));
     for (const path of [base, lora]) await Deno.mkdir(path);

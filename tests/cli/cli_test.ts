@@ -414,7 +414,7 @@ fullTier.test("cli: perplexity scores a text, also against another model", async
   });
 });
 
-fullTier.test("cli: imatrix writes a file once, with the inputs of every matrix in the layers", async () => {
+fullTier.test("cli: imatrix writes the inputs of every matrix in the layers, and never replaces a file", async () => {
   await withFolder(async (folder) => {
     const [file, out] = [join(folder, "text.txt"), join(folder, "a.gguf")];
     await Deno.writeTextFile(file, "Kate the fairy heard him. ".repeat(20));

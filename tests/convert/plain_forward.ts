@@ -9,7 +9,7 @@ import { yarn, type YarnKeys } from "./yarn.ts";
 
 type Rows = Float64Array[]; // [tokens] of [width]
 
-/** Log-probabilities of the token after `tokens`. `scaling`: YaRN's keys in config.json. */
+/** Returns the log-probabilities of the token after `tokens`. `scaling` holds YaRN's keys in config.json. */
 export function plainLogProbs(
   model: ModelType,
   { values }: TinyCheckpoint,

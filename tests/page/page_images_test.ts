@@ -12,7 +12,7 @@ import { ask, settled } from "./page_chat.ts";
 
 /* Images in the page's chat, in Chromium, with a seeded vision model. */
 
-/** Runs `test` with the address of a server for the model, with or without its tower. */
+/** Runs `test` with the address of a server whose model has a vision tower, or has none. */
 async function withVision(tower: boolean, test: (base: string) => Promise<void>): Promise<void> {
   await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
     if (!tower) await Deno.remove(file);
@@ -30,7 +30,7 @@ async function file(name: string, width = 64): Promise<{ name: string; mimeType:
   return { name, mimeType: "image/png", buffer: Buffer.from(await png(width, 64, 1)) };
 }
 
-/** Sends a paste or drop event with files to an element, as the browser does. */
+/** Dispatches a paste or drop event with files to an element. */
 async function hand(page: Page, type: "paste" | "drop", target: string, files: [string, string, string][]) {
   await page.evaluate(([type, target, files]) => {
     const data = new DataTransfer();
@@ -53,13 +53,13 @@ const names = (page: Page, place: string) =>
     images.map((image) => image.getAttribute("alt"))
   );
 
-/** Returns the images of the messages in a request. */
+/** Returns the URLs of the images in a request's messages. */
 const urls = (body: string | null): string[] =>
   // deno-lint-ignore no-explicit-any -- the request's JSON
   JSON.parse(body!).messages.flatMap(({ content }: any) => typeof content === "string" ? [] : content)
     .flatMap((part: { image_url?: { url: string } }) => part.image_url?.url ?? []);
 
-browserTest("page: images are attached, pasted and dropped, and a reload keeps them", async () => {
+browserTest("page: attaches, pastes and drops images, and keeps them over a reload", async () => {
   await withVision(true, async (base) => {
     await withPage(base, async ({ page, barriers }) => {
       const bodies: (string | null)[] = [];
