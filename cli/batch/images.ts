@@ -4,12 +4,12 @@ import { path } from "../shared/settings.ts";
 import type { BatchWorld } from "./world.ts";
 
 export const IMAGE_FOLDER = path("FOLDER", {
-  help: "lines may name images in this folder, as file:PATH; the PATH is relative to it",
+  help: "lines may name image files in this folder as file:PATH, with PATH relative to the folder",
 });
 
 /**
- * Returns the world whose lines may name images in the folder. The folder is part of the job's identity. Throws
- * UsageError for a path that is not a folder.
+ * Returns a world in which lines may name image files in the folder. The folder's path becomes part of the job's
+ * identity. Throws UsageError for a path that is not a folder.
  */
 export async function withImageFolder(path: string | undefined, world: BatchWorld): Promise<BatchWorld> {
   if (path === undefined) return world;

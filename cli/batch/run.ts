@@ -124,7 +124,7 @@ export async function runCommand(args: readonly string[], here: BatchWorld): Pro
   }
   if (nats !== undefined && values.images !== undefined) {
     throw new UsageError(
-      "--images names files of this machine, but with --nats other machines answer the lines: use data URLs",
+      "--images cannot be used with --nats, because other machines cannot read files of this machine: use data URLs",
     );
   }
   const world = await withImageFolder(values.images, here);

@@ -39,7 +39,7 @@ export const TABLE_SETTINGS = {
   }),
   image: text("COLUMN", {
     help:
-      "a column with an image for each row, before the prompt: bytes (Parquet), or paths in the folder of --images",
+      "a column with an image for each row, which comes before the prompt: bytes (Parquet), or paths in the folder of --images",
   }),
   system: text("TEXT", { help: "the system message, the same for all rows" }),
   schema: path("FILE", {

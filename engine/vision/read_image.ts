@@ -5,8 +5,8 @@ import type { ImageReply, ImageTask } from "./image_worker.ts";
 import { MOST_IMAGE_BYTES } from "./limits.ts";
 
 /**
- * One image is decoded at a time, so that only one takes memory. Up to three others may be decoded beside it if their
- * tenants have none that is being decoded.
+ * Images are decoded one at a time, which bounds memory. Up to three more may be decoded meanwhile, each for a tenant
+ * that has no image in a decoder.
  */
 const turns = new FairTurns({ atOnce: 1, ofTenant: 1, firstAmong: 4 });
 
@@ -16,8 +16,8 @@ export interface ImageSender extends Partial<Asker> {
 }
 
 /**
- * Decodes and scales an image in a worker, when it is the sender's turn. Throws EngineError invalid_request for an image
- * that is broken, too large, or takes too long.
+ * Decodes and scales an image in a worker, when it is the sender's turn. Throws EngineError invalid_request for an
+ * image that is damaged, too large, or takes too long to decode.
  */
 export async function readImage(
   task: ImageTask,
@@ -30,7 +30,7 @@ export async function readImage(
   const reply = await turns.run({ tenant, batch }, async (hold) => {
     signal?.throwIfAborted();
     const decoded = decode(task);
-    hold(decoded.then(() => {}, () => {})); // after an abort, the decoder still computes
+    hold(decoded.then(() => {}, () => {})); // the decoder continues after an abort
     return await unlessAborted(decoded, signal);
   }, signal);
   if ("refusal" in reply) throw refused(reply.refusal);

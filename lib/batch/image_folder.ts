@@ -1,11 +1,11 @@
 import { fromFileUrl, resolve, SEPARATOR } from "@std/path";
 import { MOST_IMAGE_BYTES } from "../../engine/mod.ts";
 
-/** A folder whose files lines may name as images. */
+/** A folder of images that batch lines may name. */
 export interface ImageFolder {
   /** The folder's path without symbolic links. */
   readonly path: string;
-  /** Returns the bytes of a file, or why it cannot be read. */
+  /** Returns the file's bytes, or the reason why the file cannot be read. */
   read(url: string): Promise<Uint8Array<ArrayBuffer> | string>;
 }
 
@@ -17,8 +17,8 @@ export async function openImageFolder(folder: string): Promise<ImageFolder> {
 }
 
 /**
- * Reads a file by its URL: `file:///` and an absolute path in URL form, or `file:` and a path as it is. Neither `..` nor
- * symbolic links lead out of the folder.
+ * Returns the bytes of the file at a URL, or the reason why it cannot be read. The URL is `file:///` with an absolute
+ * path in URL form, or `file:` with a plain path. Neither `..` nor symbolic links lead out of the folder.
  */
 async function read(folder: string, url: string): Promise<Uint8Array<ArrayBuffer> | string> {
   let file: Deno.FsFile | undefined;
@@ -26,7 +26,7 @@ async function read(folder: string, url: string): Promise<Uint8Array<ArrayBuffer
     const given = /^file:\/\//i.test(url) ? localPath(url) : url.slice("file:".length);
     const path = await Deno.realPath(resolve(folder, given));
     const base = folder.endsWith(SEPARATOR) ? folder : folder + SEPARATOR;
-    if (!path.startsWith(base)) return "the file is not in the folder of images";
+    if (!path.startsWith(base)) return "the file is not in the image folder";
     const { isFile, size } = await Deno.stat(path);
     if (!isFile) return "it is not a file";
     if (size > MOST_IMAGE_BYTES) return `it must have at most ${MOST_IMAGE_BYTES} bytes (got ${size})`;
@@ -39,7 +39,7 @@ async function read(folder: string, url: string): Promise<Uint8Array<ArrayBuffer
     }
     return bytes;
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return "the folder of images has no such file";
+    if (error instanceof Deno.errors.NotFound) return "the image folder does not have this file";
     return "the file cannot be read";
   } finally {
     file?.close();

@@ -30,7 +30,7 @@ Deno.test("image folder: reads files by relative and absolute paths, and no path
       const bytes = await read(url);
       assertEquals(typeof bytes === "string" ? bytes : new TextDecoder().decode(bytes), content, url);
     }
-    const outside = "the file is not in the folder of images";
+    const outside = "the file is not in the image folder";
     const bad: [string, string][] = [
       ["file:../secret", outside],
       ["file:link.png", outside],
@@ -40,7 +40,7 @@ Deno.test("image folder: reads files by relative and absolute paths, and no path
       ["file:/etc/passwd", outside],
       ["file:", outside],
       ["file:deep", "it is not a file"],
-      ["file:none.png", "the folder of images has no such file"],
+      ["file:none.png", "the image folder does not have this file"],
       [`file://other.example${outer}/in/a%20b.png`, "the file cannot be read"],
       ["file:a\0.png", "the file cannot be read"],
       ["file:large.png", "it must have at most 10485760 bytes (got 11534336)"],

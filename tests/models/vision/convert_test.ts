@@ -1,4 +1,4 @@
-/** Checkpoints of vision towers become the files that the seeded writer makes, and give the same rows. */
+/** Converts checkpoints of vision towers, and compares the files and their rows with those of the seeded writer. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { ConvertError, convertVision } from "../../../convert/convert.ts";
@@ -11,7 +11,7 @@ import { type Files, picture, prepared, TOWERS, withFiles } from "./files.ts";
 
 type Architecture = "qwen3vl" | "qwen35";
 
-/** The checkpoint's names of the tower's tensors, as Hugging Face's models write them. */
+/** Names of the tower's tensors in Hugging Face's checkpoints. */
 const NAMES: readonly (readonly [gguf: RegExp, checkpoint: string])[] = [
   [/^v\.position_embd\./, "pos_embed."],
   [/^v\.patch_embd\.bias$/, "patch_embed.proj.bias"],
@@ -97,7 +97,7 @@ async function rowsOf(files: Files): Promise<Float32Array> {
 }
 
 for (const architecture of everyNth(2, ["qwen3vl", "qwen35"] as const)) {
-  Deno.test(`convert: a checkpoint of ${architecture} becomes the tower's file`, async () => {
+  Deno.test(`convert: converts the vision tower of a ${architecture} checkpoint`, async () => {
     await withFiles({ tower: architecture, type: "F32", seed: 4 }, async (files) => {
       const folder = await Deno.makeTempDir();
       try {
@@ -135,7 +135,7 @@ for (const architecture of everyNth(2, ["qwen3vl", "qwen35"] as const)) {
   });
 }
 
-Deno.test("convert: refuses towers of other kinds, with other sizes, and with unread tensors", async () => {
+Deno.test("convert: refuses towers of other kinds, with invalid sizes, or with unread tensors", async () => {
   type Config = { model_type: string; vision_config?: Record<string, unknown> };
   const vision = (values: object) => (config: Config) => Object.assign(config.vision_config!, values);
   const cases: [(config: Config) => unknown, string][] = [

@@ -7,7 +7,7 @@ import { type DECODERS, exactDecoder, type Part } from "./exact_decoder.ts";
 import { exactRows } from "./exact_tower.ts";
 import { picture, prepared } from "./files.ts";
 
-/** Returns a prompt of text, an image, text, another image and text, for the engine and for the exact pass. */
+/** Returns a prompt with two images between texts, for the engine and for the float64 decoder. */
 function conversation(mark: number, images: readonly PromptImage[], rows: readonly Float64Array[][][]) {
   const prompt = [...TEXT, mark, ...TEXT.toReversed(), mark, ...TEXT];
   let next = 0;
@@ -36,7 +36,7 @@ const PICTURES: Record<keyof typeof DECODERS, [number, number][]> = {
 };
 
 for (const tower of Object.keys(PICTURES) as (keyof typeof DECODERS)[]) {
-  tierOf(tower).test(`vision: ${tower}'s answers to two images are near float64`, async () => {
+  tierOf(tower).test(`vision: ${tower}'s answers about two images are close to float64`, async () => {
     await withModel({ tower, type: "F32", seed: 4 }, async (engine, files) => {
       const pictures = PICTURES[tower].map(([width, height], i) => picture(`${i}`, width, height));
       const images = await Promise.all(pictures.map((image) => prepared(image, files)));

@@ -1,4 +1,4 @@
-/** Decoders that read images' rows, in float64, each written from its family's definition. */
+/** Decoders in float64 that read images' rows. Each is written from its family's definition. */
 import { attend, plus, product, rotated, type Rows, sum, tanhGelu, type Tensors } from "./exact.ts";
 import { TOWERS } from "./files.ts";
 
@@ -24,9 +24,9 @@ interface Decoder {
   readonly interleaved?: boolean;
   readonly embeddingScale?: number;
   readonly activation: (x: number) => number;
-  /** Number of positions that a row of the layer sees, its own included, except within an image. */
+  /** Number of positions that a row of the layer attends to, including its own. Rows of an image are exempt. */
   readonly window?: (layer: number) => number;
-  /** Whether rows of an image see each other in both directions. */
+  /** Whether rows of an image attend to each other in both directions. */
   readonly together?: boolean;
   /** Returns the angles of each pair. `places` are time, height and width. */
   readonly angles: (t: Tensors, layer: number, position: number, places: readonly number[]) => number[];
@@ -154,7 +154,7 @@ function attended(
   return attn;
 }
 
-/** Returns the time, height and width of each part. */
+/** Returns the M-RoPE positions of each part: time, height and width. */
 function positions(parts: readonly Part[]): number[][] {
   const places: number[][] = [];
   let next = 0;

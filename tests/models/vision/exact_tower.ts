@@ -1,4 +1,4 @@
-/** Vision towers in float64, each written from its family's definition. */
+/** Vision towers in float64. Each is written from its family's definition. */
 import type { Rgb } from "../../../engine/vision/resize.ts";
 import { scaled } from "../../../engine/vision/scaling.ts";
 import { attend, erfGelu, plus, product, rotated, type Rows, sum, tanhGelu, type Tensors } from "./exact.ts";
@@ -92,7 +92,7 @@ function embedded(
 function turned(name: TowerName, head: Float64Array, place: Place): Float64Array {
   const [pairs, quarter] = [head.length / 2, head.length / 4];
   if (name === "pixtral") {
-    // Frequencies alternate between rows and columns; all pairs of rows come first.
+    // Even frequencies are for rows, odd ones for columns. The pairs of rows come first.
     const angles = Array.from({ length: pairs }, (_, i) => {
       const [axis, which] = i < quarter ? [0, 2 * i] : [1, 2 * (i - quarter) + 1];
       return place[axis] * 10_000 ** (-which / pairs);
@@ -126,7 +126,7 @@ function twoLayers(t: Tensors, x: Rows, [up, down]: readonly [string, string]): 
   return t.affine(t.affine(x, up).map((row) => row.map(erfGelu)), down);
 }
 
-/** Returns the rows for the decoder's embedding. */
+/** Returns the rows that replace the decoder's embeddings. */
 function ended(t: Tensors, name: TowerName, x: Rows, across: number): Rows {
   const { merged, eps, width } = TOWERS[name];
   const normed = () => t.layerNorm(x, "v.post_ln", eps);
@@ -161,7 +161,7 @@ function ended(t: Tensors, name: TowerName, x: Rows, across: number): Rows {
   }
 }
 
-/** Joins the rows of each square of patches. */
+/** Returns one row per square of patches, with the rows of its patches concatenated. */
 function squares(x: Rows, across: number, merged: number): Rows {
   const tokens: Rows = [];
   for (let row = 0; row < x.length / across; row += merged) {

@@ -15,7 +15,7 @@ import { SynthFile } from "../../../testing/synth/file.ts";
 import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import { describeTokens } from "../../../testing/synth/tokens.ts";
 
-/** Sizes of a tower. As many numbers as possible differ, so that tests find mixed-up sizes. */
+/** Sizes of a tower. They differ wherever possible, so that tests notice mixed-up sizes. */
 export interface TowerSizes {
   readonly width: number;
   readonly heads: number;
@@ -31,18 +31,18 @@ interface TowerFamily extends TowerSizes {
   readonly projector: string;
   /** The seeded decoder. */
   readonly decoder: keyof typeof SYNTH_MODELS;
-  /** Layers that are merged for the decoder's first layers. */
+  /** Deepstack layers: their merged output is added in the decoder's first layers. */
   readonly deep?: readonly number[];
-  /** Rotated pairs of time, height and width. */
+  /** Numbers of rotated pairs for time, height and width. */
   readonly sections?: readonly number[];
   readonly eps: number;
-  /** Name of the key of merged patches, after "clip.vision.". */
+  /** Key of the number of merged patches per side, without "clip.vision.". */
   readonly mergeKey: string;
   /** Keys that only this family has. */
   readonly keys?: Readonly<Record<string, number>>;
   /** Special tokens. */
   readonly marks: readonly string[];
-  /** The token that the template writes for an image. */
+  /** Token that the chat template writes for an image. */
   readonly mark: string;
   readonly write: (w: TowerWriter, family: TowerFamily, projection: number) => void;
 }
@@ -89,7 +89,7 @@ export const TOWERS = {
     layers: 2,
     patch: 14,
     merged: 2,
-    image: 64, // four patches and a rest
+    image: 64, // four patches per side, and remaining pixels
     decoder: "llama",
     eps: 1e-5,
     mergeKey: "projector.scale_factor",
@@ -126,11 +126,11 @@ export interface VisionOptions {
 }
 
 const BYTES = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
-/** Two line ends are one token. */
+/** The token for two line ends. */
 const LINES = "ĊĊ";
 const VOCABULARY = 272;
 
-/** Returns a chat template, which writes `image` for an image. */
+/** Returns a chat template that writes `image` for an image. */
 const templateOf = (image: string) =>
   `{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}` +
   `{% if part.type == 'image' or 'image' in part or 'image_url' in part %}${image}` +
@@ -177,7 +177,7 @@ function decoderOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
   return builder.build().bytes;
 }
 
-/** Writes tensors of a tower. */
+/** Writes the tensors of a tower. */
 class TowerWriter {
   constructor(readonly file: SynthFile, private readonly type: TensorType) {}
 
@@ -191,7 +191,7 @@ class TowerWriter {
     this.file.vector(`${name}.bias`, length, 0);
   }
 
-  /** Writes the matrices of patches, of each frame. A single one is F16 in files of F16. */
+  /** Writes the patch embedding's matrix for each frame. In F16 files, a single matrix is F16. */
   patches({ patch, width }: TowerSizes, parts = ["weight"]): void {
     if (this.type === "F16" && parts.length === 1) {
       return this.file.plain("v.patch_embd", "F16", patch, patch, 3, width);
@@ -206,7 +206,7 @@ class TowerWriter {
     this.file.floats("v.position_embd.weight", [width, side ** 2], (random) => random.normal());
   }
 
-  /** Writes layers with biases: LayerNorms, attention of joined or separate matrices, and a feed-forward block. */
+  /** Writes layers with biases: LayerNorms, attention with joined or separate matrices, and a feed-forward block. */
   layers({ width, feedForward, layers }: TowerSizes, joined: boolean): void {
     for (let layer = 0; layer < layers; layer++) {
       const name = (tensor: string) => `v.blk.${layer}.${tensor}`;

@@ -1,4 +1,4 @@
-/** Towers of files: pulled beside their models, found by their names, and inspected. */
+/** Vision towers in files: `pull` downloads them, models find them by name, and `inspect` describes them. */
 import { assertEquals, assertMatch } from "@std/assert";
 import { join } from "@std/path";
 import { pull } from "../../../hub/mod.ts";
@@ -18,7 +18,7 @@ async function withFolder(test: (folder: string) => Promise<void>): Promise<void
   }
 }
 
-Deno.test("pull: brings the vision tower beside its model, under the model's name, and removes both", async () => {
+Deno.test("pull: downloads the vision tower with its model, named after the model, and removes both", async () => {
   const { model, tower } = filesOf(1);
   const repositories = { "me/V-GGUF": { "V-Q8_0.gguf": model, "mmproj-F16.gguf": tower } };
   await using hub = new TestHub({ repositories });

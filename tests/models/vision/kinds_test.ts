@@ -1,4 +1,4 @@
-/** The decoders of images, with images of many kinds that code writes. Every image gets an instance of the module. */
+/** Tests the image decoders with generated images of many kinds. Every image gets its own instance of the module. */
 import { assert, assertEquals } from "@std/assert";
 import { decodeImage, Refusal } from "../../../engine/vision/decode.ts";
 import { everyNth } from "../../../testing/tier.ts";
@@ -6,7 +6,7 @@ import type { Outcome } from "./kinds/bytes.ts";
 import { withOrientation } from "./kinds/jpeg.ts";
 import { kindsOfPictures } from "./kinds/kinds.ts";
 
-/** The module's bound on its memory (tools/build_wasm.ts). */
+/** Maximum memory of the module (tools/build_wasm.ts). */
 const MOST_MEMORY = 2 ** 30;
 
 Deno.test("images: 200 kinds of good and bad images are read or refused, in bounded memory and time", async () => {
@@ -33,10 +33,10 @@ Deno.test("images: 200 kinds of good and bad images are read or refused, in boun
   assertEquals(wrong, []);
 });
 
-Deno.test("images: each EXIF orientation puts the darkest corner at its place", async () => {
+Deno.test("images: each EXIF orientation moves the darkest corner to the right place", async () => {
   const corners = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map(async (orientation) => {
     const { width, height, pixels } = await decodeImage(withOrientation(orientation));
-    // Red grows to the right of the file's picture, and green downwards.
+    // In the file's picture, red grows to the right and green downwards.
     const light = (x: number, y: number) => pixels[3 * (y * width + x)] + pixels[3 * (y * width + x) + 1];
     const [right, bottom] = [width - 1, height - 1];
     const all = { "top left": light(0, 0), "top right": light(right, 0), "bottom left": light(0, bottom) };

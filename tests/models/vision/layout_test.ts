@@ -1,4 +1,4 @@
-/** The tokens of images in prompts: equal to the tokens of the text that the family's processor writes. */
+/** Compares the tokens of images in prompts with the tokens of the text that the family's processor writes. */
 import { assertEquals } from "@std/assert";
 import { describeModel } from "../../../engine/load/describe.ts";
 import { placeImages } from "../../../engine/schedule/images.ts";
@@ -7,7 +7,7 @@ import { picture, prepared, type TowerName, TOWERS, withFiles } from "./files.ts
 const rows = (token: string, count: number) => token.repeat(count);
 const fake = "<fake_token_around_image>";
 
-/** For each kind: the sides of an image, and the text that stands for the image. */
+/** For each kind of tower: an image's width and height, and the processor's text for the image. */
 const TEXTS: { readonly [Name in TowerName]?: readonly [width: number, height: number, text: string] } = {
   qwen3vl: [96, 64, rows("<|image_pad|>", 6)],
   gemma3: [50, 90, `\n\n<start_of_image>${rows("<image_soft_token>", 16)}<end_of_image>\n\n`],
@@ -25,7 +25,7 @@ const TEXTS: { readonly [Name in TowerName]?: readonly [width: number, height: n
 };
 
 for (const [tower, [width, height, text]] of Object.entries(TEXTS)) {
-  Deno.test(`images: ${tower}'s image has the tokens of the text that its processor writes`, async () => {
+  Deno.test(`images: an image for ${tower} has the tokens of its processor's text`, async () => {
     await withFiles({ tower: tower as TowerName, type: "Q8_0", seed: 1 }, async (files) => {
       const { tokenizer } = await describeModel({ model: files.model });
       const encode = (words: string) => tokenizer.encode(words, { parseSpecial: true });

@@ -47,7 +47,7 @@ Deno.test("library: chat and generate answer about images, from bytes and from a
   });
 });
 
-Deno.test("library: refuses what is not an image, prompts without a place for it, and models without a tower", async () => {
+Deno.test("library: refuses files that are not images, prompts without image tokens, and models without a tower", async () => {
   await withModel(true, async (model) => {
     const bytes = await png(64, 64, 1);
     const asked = (image: unknown) =>
