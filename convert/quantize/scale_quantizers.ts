@@ -25,7 +25,7 @@ const scales = new Float64Array(SUBS);
 const scaleCodes = new Int8Array(SUBS);
 
 /**
- * Returns the sub-block's scale. Its sign is such that the largest magnitude gets the code -middle, which has no
+ * Returns the sub-block's scale. Its sign gives the largest magnitude the code -middle, which has no
  * positive counterpart.
  */
 function fitSub(at: number, middle: number, steps: Float64Array): number {
