@@ -35,7 +35,8 @@ Usage: deno task imatrix --file TEXT --out FILE.gguf [options]
 
 ${helpOf(OPTIONS)}${HELP_LINE}
 The file has llama.cpp's GGUF format. For each matrix of the layers it holds the sum of squared inputs per column, and the number of
-inputs. Each expert has its own sums. convert and llama-quantize read the file. 50 to 200 chunks of typical text are enough.
+inputs. Each expert has its own sums. convert and llama-quantize read the file. 50 to 200 chunks of the
+kind of text that the model will see are enough.
 The model is computed on the CPU or in WebAssembly. Token embeddings and the output matrix have no entry, as in llama.cpp.
 Exit code: 0 done, 1 failed or interrupted, 2 wrong usage.
 

@@ -48,7 +48,7 @@ export type BlockType = "Q4_0" | "Q8_0" | "NVFP4";
 /** MXFP4: E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
 export interface Mxfp4Source {
   readonly kind: "MXFP4";
-  readonly weight: SafeTensor; // U32 [rows, columns / 8], or U8 [rows, columns / 2]
+  readonly weight: SafeTensor; // U32 [rows, columns / 8], or the same bits in another shape
   readonly scales: SafeTensor; // U8 [rows, columns / 32]
 }
 
