@@ -210,7 +210,6 @@ export async function readImages(
   images: readonly ImageFile[],
   signal: AbortSignal,
 ): Promise<Pick<GenerateRequest, "images">> {
-  if (images.length === 0) return {};
   const read: PromptImage[] = [];
   for (const image of images) {
     if (!(image instanceof Uint8Array || image instanceof Blob)) {

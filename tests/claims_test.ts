@@ -28,7 +28,8 @@ function withoutParentheses(text: string): string {
 
 /** Words between the families' names. */
 const JOINING = new Set(
-  "and with With for For only alone attention convolutions Mamba2 embedding ranking".split(" "),
+  "and with With for For only alone sparse attention convolutions Mamba2 Kimi Delta Attention embedding ranking"
+    .split(" "),
 );
 
 Deno.test("claims: MODELS.md lists the architectures of the registry, each once, and no other", async () => {

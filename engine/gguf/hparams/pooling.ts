@@ -46,7 +46,8 @@ export function readPooling(
   const kind = chosen ?? kindOf(file) ?? usual;
   if (kind !== "rank") return { kind, labels: 0 };
   const labels = labelsOf(file);
-  return { kind, labels, names: namesOf(file, labels) };
+  const names = namesOf(file, labels);
+  return { kind, labels, ...(names && { names }) };
 }
 
 /**
