@@ -18,7 +18,7 @@ import { GrowingText } from "./render.js";
 /**
  * Actions on messages.
  * @typedef {object} MessageActions
- * @property {(message: Message, content: string, images: readonly Image[]) => void} replaces a message of the user and the messages after it
+ * @property {(message: Message, content: string, images: readonly Image[]) => void} edit replaces a message of the user and the messages after it
  * @property {(message: Message) => void} regenerate an answer
  * @property {() => void} resume the last answer
  * @property {(call: Call, result: string) => void} giveResult
