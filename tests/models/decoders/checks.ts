@@ -95,7 +95,7 @@ export async function testCrowds(...kinds: readonly Kind[]): Promise<void> {
 
 export async function testPreemption(...kinds: readonly Kind[]): Promise<void> {
   register(
-    isFullTier ? withAllOps(await decodersOfTier()) : await kindsOfTier(),
+    await kindsOfTier(),
     kinds,
     "preempted requests are answered as alone, to the bit",
     checkPreemption,
