@@ -50,6 +50,8 @@ browserTest("page: works with the keyboard alone", async () => {
       assertEquals(await focused(), "Message");
 
       await page.keyboard.press("Shift+Tab");
+      assertEquals(await focused(), "Attach images");
+      await page.keyboard.press("Shift+Tab");
       assertEquals(await focused(), "Answer again");
       await tabTo("Skip to the content");
       assert(await page.locator(".skip").evaluate((link) => link.getBoundingClientRect().top >= 0));
