@@ -106,7 +106,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string, sh
 for (const [what, of, name, shape] of everyNth(4, TENSORS)) {
   Deno.test(`convert: rejects ${what}, and the message names the tensor`, async () => {
     const change: Published["change"] = (tensors) => {
-      if (shape) tensors.set(name, storeFloats("F32", shape, new Float32Array(shape[0])));
+      if (shape) tensors.set(name, storeFloats("F32", shape, new Float32Array(shape[0]).fill(1)));
       else tensors.delete(name);
     };
     const error = await assertRejects(() => converted(of, {}, change), ConvertError);
