@@ -7,9 +7,10 @@ import { BatchError } from "../errors.ts";
  *
  * Lines in the engine when it fails are retried together. Lines that were in it at two failures are retried one at a
  * time. A lone line on which the engine fails is a suspect. The next answer to any line shows that the engine works, and
- * blames all suspects: their failures are `final`. If every line is a suspect, the oldest suspect is tried again. So a
- * line that crashes the engine takes no other line with it, and no line is blamed for an engine that answers nothing.
- * Throws a resumable BatchError once the engine has failed for good.
+ * blames all suspects: their failures are `final`. If every line is a suspect, the line that was answered last is asked
+ * again in their place, and its answer is dropped; without such a line, the oldest suspect is tried again. So a line that
+ * crashes the engine takes no other line with it, and no line is blamed for an engine that answers nothing. Throws a
+ * resumable BatchError once the engine has failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
   engine: Engine,
@@ -17,6 +18,8 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
 ): (request: Request) => Promise<Answer> {
   const turns = new Turns();
   const loneFailures = new LoneFailures();
+  /** The request that was answered last. */
+  let good: Request | undefined;
 
   async function ask(request: Request): Promise<Asked> {
     await ready(engine, request.signal);
@@ -26,6 +29,7 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
       const answer = await execute(request);
       if (down && isFailure(answer)) return { failure: answer };
       loneFailures.blameAll();
+      good = request;
       return { answer };
     } finally {
       unlisten();
@@ -36,10 +40,18 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
     for (;;) {
       const { answer, failure } = await turns.alone(() => ask(request));
       if (answer) return answer;
-      const isToBlame = await loneFailures.verdict(engine, request.signal);
+      if (await loneFailures.verdict(engine, request.signal) || await works(request.signal)) {
+        await ready(engine, request.signal);
+        return blamed(failure);
+      }
       await ready(engine, request.signal);
-      if (isToBlame) return blamed(failure);
     }
+  }
+
+  /** Returns whether the engine still answers the request that it answered last. */
+  async function works(signal: AbortSignal): Promise<boolean> {
+    const known = good;
+    return known !== undefined && (await turns.alone(() => ask({ ...known, signal }))).answer !== undefined;
   }
 
   return async (request) => {

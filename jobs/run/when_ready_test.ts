@@ -145,6 +145,27 @@ Deno.test("whenReady: an answer blames every line on which the engine failed alo
   assertEquals(await Promise.all(answers), ["bad 500 final", "worse 500 final", "good 200"]);
 });
 
+Deno.test("whenReady: if every line fails alone, asks the line that was answered last, and its answer blames all", async () => {
+  const { become, line, inEngine } = open();
+  const first = line("good");
+  (await inEngine())[0].answer(200);
+  assertEquals(await first, "good 200");
+  const answers = ["bad", "worse"].map((name) => line(name));
+  const lives: string[] = [];
+  for (let life = 0; life < 4; life++) {
+    const asked = await inEngine();
+    lives.push(names(asked));
+    become("loading");
+    for (const { answer } of asked) answer(500, "engine_failed");
+    become("ready");
+  }
+  assertEquals(lives, ["bad,worse", "bad,worse", "bad", "worse"]);
+  const [probe] = await inEngine();
+  assertEquals(probe.name, "good");
+  probe.answer(200);
+  assertEquals(await Promise.all(answers), ["bad 500 final", "worse 500 final"]);
+});
+
 Deno.test("whenReady: the error of a line that fails the engine has its API's format", async () => {
   const { engine, become } = open();
   const error = { type: "api_error", message: "The engine has failed", code: "engine_failed", param: null };
