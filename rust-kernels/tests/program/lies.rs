@@ -99,15 +99,15 @@ fn ops_reject_invalid_operands_and_name_them() {
         (|p| p.ops[4][2] = NONE, "Op 4 of the plan: keys and values must come together"),
         (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
-        (|p| p.ops[5][10] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 4 floats"),
+        (|p| p.ops[5][11] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 4 floats"),
         (
             |p| p.head[14] = 0,
             "Op 7 of the plan: layer 1's cache has a window of 3 positions, but the attention sees more",
         ),
-        (|p| p.ops[12][5] = 3, "Op 12 of the plan: layer 3 has no recurrent state: there are 3"),
-        (|p| p.ops[12][5] = 1, "Op 12 of the plan: a convolution of 128 channels does not fit the state of layer 1"),
-        (|p| p.ops[12][7] = 24, "Op 12 of the plan: a convolution of 4 heads of 24, 1 of them keys, is not supported"),
-        (|p| p.ops[12][8] = 3, "Op 12 of the plan: a convolution of 4 heads of 32, 3 of them keys, is not supported"),
+        (|p| p.ops[12][7] = 3, "Op 12 of the plan: layer 3 has no recurrent state: there are 3"),
+        (|p| p.ops[12][7] = 1, "Op 12 of the plan: a convolution of 128 channels does not fit the state of layer 1"),
+        (|p| p.ops[12][9] = 24, "Op 12 of the plan: a convolution of 4 heads of 24, 1 of them keys, is not supported"),
+        (|p| p.ops[12][10] = 3, "Op 12 of the plan: a convolution of 4 heads of 32, 3 of them keys, is not supported"),
         (|p| p.ops[12][2] = 1, "Op 12 of the plan: 128 channels from column 1 on do not fit a buffer of 128 columns"),
         (|p| p.ops[13][8] = 1, "Op 13 of the plan: 2 heads over 1 of 32 do not fit the state of layer 1"),
         (|p| p.ops[13][9] = 0, "Op 13 of the plan: recurrent heads: 2 over 0 of 32 are not supported"),
@@ -129,7 +129,10 @@ fn ops_reject_invalid_operands_and_name_them() {
         (|p| p.ops[35][7] = buffer::ATTN, "Op 35 of the plan: buffer 8 cannot be added to itself"),
         (|p| p.ops[36][2] = 9, "Op 36 of the plan: unknown activation 9 of a gate"),
         (|p| p.ops[36][5] = buffer::X, "Op 36 of the plan: a product is either written or added"),
-        (|p| p.ops[36][1] = buffer::ROUTER, "Op 36 of the plan: a gate must have 1 or 64 columns (got 4)"),
+        (
+            |p| p.ops[36][1] = buffer::MAMBA,
+            "Op 36 of the plan: the number of gates must divide the 64 columns (got 98)",
+        ),
         (|p| p.ops[37][4] = 61, "Op 37 of the plan: 4 columns from column 61 on do not fit buffer 0 of 64 columns"),
         (
             |p| {
@@ -179,7 +182,7 @@ fn ops_reject_invalid_operands_and_name_them() {
         (|p| p.ops[33][4] = 2, "Op 33 of the plan: 32 columns cannot be normed in 2 groups of a multiple of 32"),
         (|p| p.ops[33][2] = 67, "Op 33 of the plan: 32 columns from column 67 on do not fit a buffer of 98 columns"),
         (|p| p.ops[16][4] = tensor::NORM, "Op 16 of the plan: Tensor 1 is not a loaded vector of 96 floats"),
-        (|p| p.ops[16][7] = 6, "Op 16 of the plan: unknown activation code 6"),
+        (|p| p.ops[16][7] = 99, "Op 16 of the plan: unknown activation code 99"),
         (|p| p.ops[21][7] = tensor::GATE_BIAS, "Op 21 of the plan: Tensor 26 is not a loaded vector of 128 floats"),
         (|p| p.ops[21][10] = 99, "Op 21 of the plan: unknown activation code 99"),
         (
@@ -222,11 +225,11 @@ fn ops_reject_invalid_operands_and_name_them() {
             "Op 46 of the plan: adapters' products must be floats",
         ),
         (
-            |p| p.ops[4][19] = 16,
+            |p| p.ops[4][21] = 16,
             "Op 4 of the plan: values must start at a column below 16, or at 0 if they are normalized (got 16)",
         ),
         (
-            |p| p.ops[4][19] = 8,
+            |p| p.ops[4][21] = 8,
             "Op 4 of the plan: values must start at a column below 16, or at 0 if they are normalized (got 8)",
         ),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
@@ -236,7 +239,7 @@ fn ops_reject_invalid_operands_and_name_them() {
         (
             |p| {
                 p.buffers[21] = [0, 2, 24];
-                p.ops[21][11..13].copy_from_slice(&[buffer::EXPERT_FFN, NONE]);
+                p.ops[21][12..14].copy_from_slice(&[buffer::EXPERT_FFN, NONE]);
             },
             "Op 21 of the plan: an expert's rows must be a multiple of 16 (got 24), of tensor 21",
         ),
