@@ -35,7 +35,19 @@ function open() {
     await new Promise((resolve) => setTimeout(resolve));
     return asked.splice(0);
   };
-  return { engine, become, line, inEngine, listeners };
+  /** Makes the engine fail several times in a row. Returns the names of the lines in it at each failure. */
+  const failTimes = async (count: number) => {
+    const lives: string[] = [];
+    for (let life = 0; life < count; life++) {
+      const asked = await inEngine();
+      lives.push(names(asked));
+      become("loading");
+      for (const { answer } of asked) answer(500, "engine_failed");
+      become("ready");
+    }
+    return lives;
+  };
+  return { engine, become, line, inEngine, failTimes, listeners };
 }
 
 const names = (asked: { name: string }[]) => asked.map(({ name }) => name).join();
@@ -109,16 +121,9 @@ Deno.test("whenReady: retries the lines of a lost device", async () => {
 });
 
 Deno.test("whenReady: no line becomes an error if the engine fails again before it has answered another line", async () => {
-  const { become, line, inEngine } = open();
+  const { line, inEngine, failTimes } = open();
   const answers = ["a", "b"].map((name) => line(name));
-  const lives: string[] = [];
-  for (let life = 0; life < 6; life++) {
-    const asked = await inEngine();
-    lives.push(names(asked));
-    become("loading");
-    for (const { answer } of asked) answer(500, "engine_failed");
-    become("ready");
-  }
+  const lives = await failTimes(6);
   assertEquals(lives, ["a,b", "a,b", "a", "b", "a", "b"]);
   const [first] = await inEngine();
   first.answer(200);
@@ -128,16 +133,9 @@ Deno.test("whenReady: no line becomes an error if the engine fails again before 
 });
 
 Deno.test("whenReady: an answer blames every line on which the engine failed alone since its last answer", async () => {
-  const { become, line, inEngine } = open();
+  const { line, inEngine, failTimes } = open();
   const answers = ["bad", "worse", "good"].map((name) => line(name));
-  const lives: string[] = [];
-  for (let life = 0; life < 4; life++) {
-    const asked = await inEngine();
-    lives.push(names(asked));
-    become("loading");
-    for (const { answer } of asked) answer(500, "engine_failed");
-    become("ready");
-  }
+  const lives = await failTimes(4);
   assertEquals(lives, ["bad,worse,good", "bad,worse,good", "bad", "worse"]);
   const last = await inEngine();
   assertEquals(names(last), "good");
@@ -146,19 +144,12 @@ Deno.test("whenReady: an answer blames every line on which the engine failed alo
 });
 
 Deno.test("whenReady: if every line fails alone, asks the line that was answered last, and its answer blames all", async () => {
-  const { become, line, inEngine } = open();
+  const { line, inEngine, failTimes } = open();
   const first = line("good");
   (await inEngine())[0].answer(200);
   assertEquals(await first, "good 200");
   const answers = ["bad", "worse"].map((name) => line(name));
-  const lives: string[] = [];
-  for (let life = 0; life < 4; life++) {
-    const asked = await inEngine();
-    lives.push(names(asked));
-    become("loading");
-    for (const { answer } of asked) answer(500, "engine_failed");
-    become("ready");
-  }
+  const lives = await failTimes(4);
   assertEquals(lives, ["bad,worse", "bad,worse", "bad", "worse"]);
   const [probe] = await inEngine();
   assertEquals(probe.name, "good");
