@@ -10,6 +10,15 @@ export const answerHead = {
   system_fingerprint: z.string(),
 };
 
+/** Usage of a request that only reads texts. */
+export const inputUsage = z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() });
+
+export function inputUsageOf(
+  { promptTokens }: { readonly promptTokens: number },
+): z.output<typeof inputUsage> {
+  return { prompt_tokens: promptTokens, total_tokens: promptTokens };
+}
+
 /** Fields of a prompt that was only prefilled and stored. */
 export const storedFields = {
   stored_tokens: z.number().int().optional().openapi({

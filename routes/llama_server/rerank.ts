@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/mod.ts";
 import { encodeAll, relevance } from "../../engine/answers/rows.ts";
+import { inputUsage, inputUsageOf } from "../generation/answers.ts";
 import { embedAll } from "../generation/embedding.ts";
 import { boundedArray, LIMITS, modelField } from "../core/fields.ts";
 import type { Prepared, RunOptions } from "../generation/generation.ts";
@@ -31,7 +32,7 @@ const answer = z.object({
     relevance_score: z.number().openapi({ description: "From 0 to 1" }),
     document: z.object({ text: z.string() }).optional(),
   })),
-  usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
+  usage: inputUsage,
 }).openapi("Rerank");
 
 /** Endpoints for reranking, in llama-server's and Jina's formats combined, under both of their paths. */
@@ -74,9 +75,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
         }))
         .sort((a, b) => b.relevance_score - a.relevance_score || a.index - b.index)
         .slice(0, body.top_n ?? rows.length);
-      const { promptTokens } = usage;
-      const counts = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-      return { object: "list", model: engine.model.id, results, usage: counts };
+      return { object: "list", model: engine.model.id, results, usage: inputUsageOf(usage) };
     },
   };
 }

@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/mod.ts";
 import { encodeAll, probabilities } from "../../engine/answers/rows.ts";
 import { LIMITS, modelField } from "../core/fields.ts";
-import { answerHead } from "../generation/answers.ts";
+import { answerHead, inputUsage, inputUsageOf } from "../generation/answers.ts";
 import { embedAll, encodeText, labelsOf } from "../generation/embedding.ts";
 import { headOf, type Prepared, type RunOptions } from "../generation/generation.ts";
 import { type Generation, generation } from "../generation/generation_endpoint.ts";
@@ -25,7 +25,7 @@ const answer = z.object({
     num_classes: z.number().int(),
     labels: z.array(z.string()).openapi({ description: "The labels in the order of `probs`" }),
   })),
-  usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
+  usage: inputUsage,
 }).openapi("Classifications");
 
 /** Endpoints that classify texts, in vLLM's format, with and without `/v1` in the path. */
@@ -57,15 +57,14 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   return {
     stream: false,
     answer: async (signal) => {
-      const { rows, usage: { promptTokens } } = await embedAll(engine, inputs, options, signal);
+      const { rows, usage } = await embedAll(engine, inputs, options, signal);
       const labels = labelsOf(engine);
       const data = rows.map((logits, index) => {
         const probs = probabilities(logits);
         const label = labels[probs.indexOf(Math.max(...probs))];
         return { index, label, probs, num_classes: probs.length, labels };
       });
-      const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-      return { ...headOf(engine, "classify"), object: "list", data, usage };
+      return { ...headOf(engine, "classify"), object: "list", data, usage: inputUsageOf(usage) };
     },
   };
 }

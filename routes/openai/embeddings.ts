@@ -2,6 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { encodeBase64 } from "@std/encoding/base64.js";
 import type { Engine } from "../../engine/mod.ts";
 import { encodeAll, normalized } from "../../engine/answers/rows.ts";
+import { inputUsage, inputUsageOf } from "../generation/answers.ts";
 import { embedAll, encodeText } from "../generation/embedding.ts";
 import { ApiError } from "../core/errors.ts";
 import { documented, LIMITS, modelField } from "../core/fields.ts";
@@ -33,7 +34,7 @@ const answer = z.object({
     embedding: z.union([z.array(z.number()), z.string()]),
   })),
   model: z.string(),
-  usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
+  usage: inputUsage,
 }).openapi("Embeddings");
 
 export const embeddings = generation({
@@ -72,9 +73,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
         index,
         embedding: shown(normalized(row, dimensions)),
       }));
-      const { promptTokens } = usage;
-      const counts = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-      return { object: "list", data, model: engine.model.id, usage: counts };
+      return { object: "list", data, model: engine.model.id, usage: inputUsageOf(usage) };
     },
   };
 }

@@ -4,7 +4,7 @@ import { encodeAll, relevance, similarity } from "../../engine/answers/rows.ts";
 import { boundedArray, LIMITS, modelField } from "../core/fields.ts";
 import { ApiError } from "../core/errors.ts";
 import { embedAll, encodeText } from "../generation/embedding.ts";
-import { answerHead } from "../generation/answers.ts";
+import { answerHead, inputUsage, inputUsageOf } from "../generation/answers.ts";
 import { headOf, type Prepared, type RunOptions } from "../generation/generation.ts";
 import { type Generation, generation } from "../generation/generation_endpoint.ts";
 import { paced } from "../core/paced.ts";
@@ -32,7 +32,7 @@ const answer = z.object({
     object: z.literal("score"),
     score: z.number().openapi({ description: "Relevance from 0 to 1, or cosine similarity from -1 to 1" }),
   })),
-  usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
+  usage: inputUsage,
 }).openapi("Scores");
 
 /** Endpoints that score pairs of texts, in vLLM's format, with and without `/v1` in the path. */
@@ -67,10 +67,9 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   return {
     stream: false,
     answer: async (signal) => {
-      const { rows, usage: { promptTokens } } = await embedAll(engine, run.inputs, options, signal);
+      const { rows, usage } = await embedAll(engine, run.inputs, options, signal);
       const data = run.scores(rows).map((score, index) => ({ index, object: "score", score }));
-      const usage = { prompt_tokens: promptTokens, total_tokens: promptTokens };
-      return { ...headOf(engine, "score"), object: "list", data, usage };
+      return { ...headOf(engine, "score"), object: "list", data, usage: inputUsageOf(usage) };
     },
   };
 }
