@@ -43,7 +43,7 @@ export function parseTemplate(text: string, known: readonly string[]): Template 
 
 const MAX_SHOWN = 20;
 
-/** Returns why there is no such column. */
+/** Returns the message for an unknown column, with the names of the known columns. */
 export function unknownColumn(name: string, known: readonly string[]): string {
   const shown = known.slice(0, MAX_SHOWN).map((column) => `"${column}"`).join(", ");
   const more = known.length > MAX_SHOWN ? `, and ${known.length - MAX_SHOWN} more` : "";

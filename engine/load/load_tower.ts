@@ -124,9 +124,9 @@ function reasonAgainst(
     const window = metadata.getCount(`${architecture}.attention.sliding_window`, 0) || MAX_ROWS;
     const [, tokens] = imageTokens(shape);
     if (tokens > Math.min(window, MAX_ROWS)) {
-      return `its images have ${tokens} tokens, of which only ${
+      return `its images have ${tokens} tokens, but only ${
         Math.min(window, MAX_ROWS)
-      } can attend to each other`;
+      } tokens can attend to each other`;
     }
   }
   if (tokenOf(decoder.tokenizer, text.mark) === undefined) {

@@ -15,7 +15,7 @@ export interface TurnLimits {
   readonly ofTenant: number;
   /** The first work of a tenant's batches or of its other requests starts if fewer than this run. */
   readonly firstAmong: number;
-  /** How long works wait that are not of a batch, and the error after that time; without it, without a limit. */
+  /** Maximum wait of works that are not of a batch, and the error after that wait; by default there is no limit. */
   readonly patience?: { readonly ms: number; readonly refusal: () => Error };
 }
 

@@ -3,7 +3,7 @@ import type { ImageTokens } from "../api/request.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { Tiles } from "./scaling.ts";
 
-/** How an image is written in a prompt, as the family's processor writes it. */
+/** The tokens of an image in a prompt, as the processor of the family writes them. */
 export interface ImageText {
   /** The token that chat templates write for an image. */
   readonly mark: string;

@@ -3,7 +3,7 @@ import { GgufError, quote } from "../gguf/errors.ts";
 import { isReadAsFloats, readAsFloats } from "../gguf/float_tensor.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 
-/** How a file lays out a matrix. */
+/** The order of a matrix's values in a file, if it is not the order of products. */
 export type Made =
   /** With rows and columns swapped: the tensor's shape. */
   | { readonly transposed: readonly [columns: number, rows: number] }

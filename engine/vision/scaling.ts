@@ -1,7 +1,7 @@
 /** Scales images for towers as the processors of Hugging Face's transformers do. */
 import { resize, type Rgb, type Size } from "./resize.ts";
 
-/** How the images of a tower are scaled. */
+/** The size to which a tower scales images. */
 export type Scaling =
   /** To sides that are multiples of a token's side, with bounds on the pixels. */
   | { readonly to: "pixels"; readonly least: number; readonly most: number }

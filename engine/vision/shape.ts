@@ -10,7 +10,7 @@ import type { Scaling } from "./scaling.ts";
 
 /** Limits on counts in a file. Every known model has smaller counts. */
 const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64, merged: 16, tiles: 8 };
-/** Maximum patches of a picture: so many rows has a step of the tower. */
+/** Maximum patches of a picture. A step of the tower has one row per patch. */
 const MOST_PATCHES = 2 ** 14;
 const LEAST_PATCH = 8;
 export const POSITIONS = "v.position_embd.weight";
@@ -133,7 +133,7 @@ function checkPatches(keys: Keys, shape: TowerShape): void {
   }
 }
 
-/** Maximum patches of a picture. */
+/** Returns the maximum number of patches of a scaled picture. */
 export function mostPatches({ scaling, patch, merged }: ImageSizes): number {
   switch (scaling.to) {
     case "pixels":

@@ -106,7 +106,7 @@ function tooMany(part: Part): ApiError {
   return refused(`a request may have at most ${MOST_IMAGES} images`, part, "too_many_images");
 }
 
-/** What precedes the reason in the message of a refusal. */
+/** The start of a refusal's message; the reason follows. */
 const PREFIX = /^(?:Invalid "[^"]*"|Cannot read the image): /;
 
 function refused(reason: string, { param }: Part, code = "invalid_image"): ApiError {

@@ -19,7 +19,7 @@ const { count, seed } = campaignLine({
 const PACKAGES = ["transformers==5.24.0", "pillow==12.0.0", "numpy==2.4.6"];
 const HALF = [0.5, 0.5, 0.5];
 const SIGLIP = { means: HALF, deviations: HALF };
-/** How each kind of tower prepares images, with sizes of a published model. */
+/** Image sizes and scaling of each kind of tower, from a published model. */
 const SIZES: Readonly<Record<string, ImageSizes>> = {
   qwen3vl: {
     ...SIGLIP,

@@ -1,4 +1,4 @@
-/** Decoders with images: rows of a vision tower replace the embeddings of placeholder tokens. */
+/** Decoders that read images: rows of a vision tower replace the embeddings of image tokens. */
 import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { addRows, replaceRows } from "../../plan/ops/given.ts";

@@ -4,10 +4,10 @@ import { attentionHeads, flag, floats, integer, optional, real, weights } from "
 import type { HeadShape } from "../values.ts";
 
 /**
- * Attention: out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
- * `window` positions; 0 means that there is no window. With `chunked`, chunks of `window` positions start at its
- * multiples, and a row attends only to its own chunk. A head's sink is one more score in its softmax. A sink has no value, so it only
- * takes weight from the other scores. If softcap is not 0, scores are softcap tanh(score / softcap).
+ * Attention: out = softmax(scale q K) V over the positions of the sequence's cache up to the row's own. A `window` of
+ * 0 means all of these positions; else a row attends to the last `window` of them. With `chunked`, positions form chunks
+ * of `window`, and a row attends only to its own chunk. A head's sink is one more score in its softmax. A sink has no
+ * value, so it only takes weight from the other scores. If softcap is not 0, scores are softcap tanh(score / softcap).
  */
 export const ATTENTION = opKind({
   op: "attention",

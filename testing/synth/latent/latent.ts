@@ -157,7 +157,7 @@ export const MISTRAL4: SynthModel<LatentShape> = {
   write,
 };
 
-/** What a family adds to the keys and the attention. */
+/** Changes of a family to the keys of the file and to its attention. */
 export interface LatentParts {
   readonly keys?: (file: SynthFile) => void;
   /** Writes a layer's attention; by default latent attention. */
