@@ -187,7 +187,7 @@ export const DOTS1: Family = {
  * heads, and values are scaled. A layer without a router has no experts. Sources: Hugging Face transformers,
  * models/mimo_v2_flash; llama.cpp, src/models/mimo2.cpp.
  */
-export const MIMO2: Family = {
+const MIMO2: Family = {
   architecture: "mimo2",
   traits: {},
   allows: { experts: true, layersDiffer: true, valuesDiffer: true },
