@@ -1,14 +1,16 @@
-import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import {
-  type DiskStats,
-  type Engine,
-  ENGINE_STATES,
-  type EngineStats,
-  type OfferedModel,
-} from "../../engine/mod.ts";
+import { type DiskStats, ENGINE_STATES, type EngineStats, type OfferedModel } from "../../engine/mod.ts";
 import type { ServiceFigures } from "../../jobs/service/service.ts";
 import type { Account, AnswerWatch } from "../access/account.ts";
-import { registerStepRows } from "./step_rows.ts";
+import {
+  Buckets,
+  CONTENT_TYPE,
+  Counts,
+  exposition,
+  histogram,
+  type Labels,
+  type Metric,
+  type Sample,
+} from "./exposition.ts";
 
 /** Sources that are read when the metrics are scraped. */
 export interface Watched {
@@ -27,48 +29,58 @@ const SHARES = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1];
 
 /** The server's metrics in Prometheus' conventions: base units, `_total` for counters, one name per quantity. */
 export class Metrics {
-  readonly #registry = new Registry();
-  readonly #registers = [this.#registry];
-  readonly #responses = new Counter({
-    name: "compy_http_responses_total",
-    help: "Answers by route and status",
-    labelNames: ["route", "status"],
-    registers: this.#registers,
-  });
-  readonly #queue = this.#histogram("compy_queue_seconds", "Time a request waits before it runs", WAITS);
-  readonly #firstToken = this.#histogram(
+  readonly #metrics: Metric[] = [];
+  readonly #responses = this.#add(
+    "counter",
+    "compy_http_responses_total",
+    "Answers by route and status",
+    new Counts(),
+  );
+  readonly #queue = this.#add(
+    "histogram",
+    "compy_queue_seconds",
+    "Time a request waits before it runs",
+    new Buckets(WAITS),
+  );
+  readonly #firstToken = this.#add(
+    "histogram",
     "compy_time_to_first_token_seconds",
     "Time from the request for an answer to its first token",
-    WAITS,
+    new Buckets(WAITS),
   );
-  readonly #gap = this.#histogram("compy_inter_token_seconds", "Time between two tokens of an answer", GAPS);
-  readonly #cached = this.#histogram(
+  readonly #gap = this.#add(
+    "histogram",
+    "compy_inter_token_seconds",
+    "Time between two tokens of an answer",
+    new Buckets(GAPS),
+  );
+  readonly #cached = this.#add(
+    "histogram",
     "compy_cached_prompt_share",
     "Share of a prompt's tokens that was found in the KV cache",
-    SHARES,
+    new Buckets(SHARES),
   );
 
   /** Counts a request. `route` is the pattern and not the client's path, so that the number of series is bounded. */
   count(route: string, status: number): void {
-    this.#responses.inc({ route, status });
+    this.#responses.add({ route, status: `${status}` });
   }
 
   /** Counts one answer, for any caller. */
   watch(model: string): AnswerWatch {
-    const labels = { model };
     let last = performance.now();
     let begun = false;
     return {
       event: (event) => {
         if (event.type === "token") {
           const now = performance.now();
-          (begun ? this.#gap : this.#firstToken).observe(labels, (now - last) / 1000);
+          (begun ? this.#gap : this.#firstToken).observe(model, (now - last) / 1000);
           begun = true;
           last = now;
         } else if (event.type === "finish") {
           const { promptTokens, cachedTokens } = event.usage;
-          this.#queue.observe(labels, event.timings.queueMs / 1000);
-          this.#cached.observe(labels, cachedTokens / promptTokens);
+          this.#queue.observe(model, event.timings.queueMs / 1000);
+          this.#cached.observe(model, cachedTokens / promptTokens);
         }
       },
       refused() {},
@@ -82,37 +94,44 @@ export class Metrics {
 
   /** Adds the sources that are read at each scrape. Call it once. */
   observe({ models, connections, batches }: Watched): void {
-    const registers = this.#registers;
-    const engines = () =>
+    const running = () =>
       models().flatMap(({ id, engine }) => engine ? [{ labels: { model: id }, engine }] : []);
+    const perModel = (read: (stats: EngineStats) => number | undefined) => () =>
+      running().flatMap(({ labels, engine }): Sample[] => {
+        const value = read(engine.stats());
+        return value === undefined ? [] : [{ labels, value }];
+      });
     for (const [field, name, help] of GAUGES) {
-      const collect = function (this: Gauge) {
-        this.reset();
-        for (const { labels, engine } of engines()) this.set(labels, engine.stats()[field]);
-      };
-      new Gauge({ name, help, labelNames: ["model"], registers, collect });
+      this.#read("gauge", name, help, perModel((stats) => stats[field]));
     }
     for (const [field, name, help] of COUNTERS) {
-      const collect = function (this: Counter) {
-        this.reset();
-        for (const { labels, engine } of engines()) this.inc(labels, engine.stats()[field]);
-      };
-      new Counter({ name, help, labelNames: ["model"], registers, collect });
+      this.#read("counter", name, help, perModel((stats) => stats[field]));
     }
-    this.#observeDisk(engines);
-    registerStepRows(this.#registry, () => engines().map(({ labels, engine }) => [labels, engine.stats()]));
-    new Gauge({
-      name: "compy_engine_state",
-      help: "1 for the state that the engine is in",
-      labelNames: ["model", "state"],
-      registers,
-      collect() {
-        this.reset();
-        for (const { labels, engine } of engines()) {
-          for (const state of ENGINE_STATES) this.set({ ...labels, state }, state === engine.state ? 1 : 0);
-        }
-      },
-    });
+    for (const [field, name, help] of DISK_COUNTERS) {
+      this.#read("counter", name, help, perModel(({ disk }) => disk?.[field]));
+    }
+    for (const [field, name, help] of DISK_GAUGES) {
+      const folder = perModel(({ disk }) => disk?.[field]);
+      this.#read("gauge", name, help, () => folder().slice(0, 1).map(({ value }) => ({ value })));
+    }
+    this.#read(
+      "histogram",
+      "compy_step_rows",
+      "Rows of a step: tokens of answers and prompts that are computed together",
+      () => running().flatMap(({ labels, engine }) => stepRows(labels, engine.stats())),
+    );
+    this.#read(
+      "gauge",
+      "compy_engine_state",
+      "1 for the state that the engine is in",
+      () =>
+        running().flatMap(({ labels, engine }) =>
+          ENGINE_STATES.map((state) => ({
+            labels: { ...labels, state },
+            value: state === engine.state ? 1 : 0,
+          }))
+        ),
+    );
     if (batches) this.#observeBatches(batches);
     this.#figure("compy_connections", "Connections that are open", connections);
     this.#figure(
@@ -128,59 +147,42 @@ export class Metrics {
     const limit = () => batches().fileLimitBytes;
     this.#figure("compy_files_limit_bytes", "Maximum bytes of all stored files", limit);
     this.#figure("compy_batches_unfinished", "Batches that have not ended", () => batches().unfinished);
-    new Counter({
-      name: "compy_batches_ended_total",
-      help: "Ended batches, by final status",
-      labelNames: ["status"],
-      registers: this.#registers,
-      collect() {
-        this.reset();
-        for (const [status, count] of Object.entries(batches().ended)) this.inc({ status }, count);
-      },
-    });
-  }
-
-  /** Adds the metrics of models with a prompt cache on disk. */
-  #observeDisk(engines: () => readonly { labels: { model: string }; engine: Engine }[]): void {
-    const disks = () => engines().flatMap(({ engine }) => engine.stats().disk ?? []).slice(0, 1);
-    for (const [field, name, help] of DISK_COUNTERS) {
-      const collect = function (this: Counter) {
-        this.reset();
-        for (const { labels, engine } of engines()) {
-          const { disk } = engine.stats();
-          if (disk) this.inc(labels, disk[field]);
-        }
-      };
-      new Counter({ name, help, labelNames: ["model"], registers: this.#registers, collect });
-    }
-    for (const [field, name, help] of DISK_GAUGES) {
-      const collect = function (this: Gauge) {
-        this.reset();
-        for (const disk of disks()) this.set(disk[field]);
-      };
-      new Gauge({ name, help, registers: this.#registers, collect });
-    }
+    this.#read(
+      "counter",
+      "compy_batches_ended_total",
+      "Ended batches, by final status",
+      () => Object.entries(batches().ended).map(([status, value]) => ({ labels: { status }, value })),
+    );
   }
 
   /** Returns the metrics in Prometheus' text format, whose media type is `contentType`. */
-  text(): Promise<string> {
-    return this.#registry.metrics();
+  text(): string {
+    return exposition(this.#metrics);
   }
 
-  get contentType(): string {
-    return this.#registry.contentType;
+  readonly contentType = CONTENT_TYPE;
+
+  /** Adds a metric, and returns its source of samples. */
+  #add<T extends Pick<Metric, "samples">>(type: Metric["type"], name: string, help: string, source: T): T {
+    this.#metrics.push({ type, name, help, samples: () => source.samples() });
+    return source;
   }
 
-  #histogram(name: string, help: string, buckets: number[]): Histogram {
-    return new Histogram({ name, help, buckets, labelNames: ["model"], registers: [this.#registry] });
+  #read(type: Metric["type"], name: string, help: string, samples: () => Iterable<Sample>): void {
+    this.#metrics.push({ type, name, help, samples });
   }
 
   #figure(name: string, help: string, read: () => number): void {
-    const collect = function (this: Gauge) {
-      this.set(read());
-    };
-    new Gauge({ name, help, registers: this.#registers, collect });
+    this.#read("gauge", name, help, () => [{ value: read() }]);
   }
+}
+
+/** Returns the engine's counts of rows per step. The bounds of the buckets are powers of two. */
+export function stepRows(
+  labels: Labels,
+  { rows, stepRows }: Pick<EngineStats, "rows" | "stepRows">,
+): Sample[] {
+  return histogram(labels, stepRows.slice(0, -1).map((_, i) => 2 ** i), stepRows, rows);
 }
 
 const STARTED = performance.timeOrigin / 1000;

@@ -8,6 +8,4 @@ export const metrics = endpoint({
   summary: "Figures for Prometheus",
   content: { "text/plain": { type: "string" } },
   answers: "Prometheus' text format",
-}, async (_, { metrics }) => {
-  return new Response(await metrics.text(), { headers: { "content-type": metrics.contentType } });
-});
+}, (_, { metrics }) => new Response(metrics.text(), { headers: { "content-type": metrics.contentType } }));
