@@ -4,7 +4,7 @@ import { chatTemplateEntries } from "./tokenizer/chat_template.ts";
 import { Checkpoint } from "./checkpoint/checkpoint.ts";
 import { ConvertError } from "./errors.ts";
 import { type Progress, writeGguf } from "./write/gguf_writer.ts";
-import { Fields, readJson } from "./checkpoint/json.ts";
+import { Fields, MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, readJson } from "./checkpoint/json.ts";
 import { type Entry, entry } from "./write/metadata.ts";
 import { type ConvertedModel, convertModel } from "./models.ts";
 import { Adapter } from "./lora/adapter.ts";
@@ -69,9 +69,6 @@ export interface ConvertReport {
   readonly refusal?: string;
 }
 
-const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
-/** Maximum bytes of tokenizer.json; the largest published one has 35 MB. */
-const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
 /** Version of ggml's block formats. */
 const QUANTIZATION_VERSION = 2;
 

@@ -143,23 +143,30 @@ const ENCODERS: Readonly<
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
+/** Types of multimodal models whose text part has a type of its own. */
+const WRAPPERS: readonly string[] = ["idefics3", "llava", "smolvlm"];
+
 /** The supported values of `model_type`. */
-export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object.keys(ENCODERS)];
+export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object.keys(ENCODERS), ...WRAPPERS];
 
 /**
  * Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models
  * without a head.
  */
-const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
+const PREFIXES = ["model.", "model.language_model.", "language_model.model.", "model.text_model.", ""];
 /** Possible names of the output matrix: in most models, in multimodal ones, in InternLM. */
 const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
 /** Name of a decoder's classification head, which reads the last token's row. */
 const CLASSIFIER = "score";
 
+/** The tensors of vision towers. */
+export const VISION =
+  /^(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|connector|embed_vision|vision_embedder)\./;
+
 /** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [
-  ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector|embed_vision|vision_embedder)\./],
+  ["vision", VISION],
   ["audio", /^(model\.)?(audio_tower|embed_audio)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
@@ -220,6 +227,7 @@ export function convertModel(
     entries: [
       entry("general.architecture", "STRING", architecture),
       ...entries,
+      ...deepEntries(architecture, root),
       ...classifier?.entries ?? [],
       ...ranking,
     ],
@@ -228,12 +236,19 @@ export function convertModel(
   };
 }
 
-/** Returns the model type. Mistral Small 4 has the multimodal type of Mistral Small 3, with another text part. */
+/** Returns the model type, or that of the text part. Mistral Small 4 has the multimodal type of Mistral Small 3. */
 function modelTypeOf(root: Fields): string {
   const type = root.string("model_type");
-  return type === "mistral3" && root.fields("text_config")?.get("model_type") === "mistral4"
-    ? "mistral4"
-    : type;
+  const text = root.fields("text_config");
+  if (type === "mistral3" && text?.get("model_type") === "mistral4") return "mistral4";
+  return WRAPPERS.includes(type) && text ? text.string("model_type", "llama") : type;
+}
+
+/** Returns the key for the number of layers that read rows of Qwen3-VL's tower. */
+function deepEntries(architecture: string, root: Fields): Entry[] {
+  const deep = root.fields("vision_config")?.get("deepstack_visual_indexes");
+  if (!Array.isArray(deep) || deep.length === 0) return [];
+  return [entry(`${architecture}.n_deepstack_layers`, "UINT32", deep.length)];
 }
 
 function convertEncoder(

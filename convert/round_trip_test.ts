@@ -59,6 +59,13 @@ for (const [name, of] of everyNth(20, Object.entries(PUBLISHED))) {
   });
 }
 
+Deno.test("convert: the text part of Qwen3-VL states how many layers read the tower's deep rows", async () => {
+  await roundTrip(PUBLISHED["Qwen3-VL"], (_, { gguf }) => {
+    assertEquals(gguf.metadata.getCount("qwen3vl.n_deepstack_layers"), 2);
+    return Promise.resolve();
+  });
+});
+
 const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
   ["StableLM 2 12B, whose heads have norms", PUBLISHED["StableLM 2"], { qk_layernorm: true }, "qk_layernorm"],
   ["Mamba2 with biases", MAMBA2, { ...MAMBA2.config, use_bias: true }, "use_bias"],

@@ -61,6 +61,8 @@ interface VectorChange {
   readonly order?: Runs;
   /** Shape of the tensor in ggml order; by default one dimension. */
   readonly shape?: readonly number[];
+  /** The row to take from a matrix of `of` rows. */
+  readonly row?: { readonly at: number; readonly of: number };
 }
 
 /** Collects the tensors to write. `name` is GGUF's name; `module` and `tensor` are the checkpoint's. */
@@ -292,10 +294,11 @@ export class TensorList {
   }
 
   /** Adds a vector in f32. */
-  vector(name: string, tensor: string, length: number, { map, order, shape }: VectorChange = {}): void {
-    const source = this.finder.floats(tensor, [length]);
-    const bytes = new Uint8Array(source.byteLength);
-    this.checkpoint.read(source, 0, bytes);
+  vector(name: string, tensor: string, length: number, { map, order, shape, row }: VectorChange = {}): void {
+    const { at, of } = row ?? { at: 0, of: 1 };
+    const source = this.finder.floats(tensor, [of, length]);
+    const bytes = new Uint8Array(source.byteLength / of);
+    this.checkpoint.read(source, at * bytes.length, bytes);
     const floats = toFloats(source.dtype as FloatType, bytes);
     const mapped = map ? floats.map(map) : floats;
     this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype, shape));

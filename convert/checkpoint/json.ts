@@ -7,6 +7,11 @@ export { inWords, isObject };
 
 type JsonObject = Config["object"];
 
+/** Maximum bytes of a configuration file. */
+export const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
+/** Maximum bytes of tokenizer.json; the largest published one has 35 MB. */
+export const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
+
 /**
  * Reads a JSON file of at most `maxBytes`, which may contain Python's NaN and Infinity. Returns undefined for a missing
  * file. Throws ConvertError for an invalid one.

@@ -1,5 +1,5 @@
 import { basename, join, resolve } from "@std/path";
-import { Fields, isObject, readJson } from "../checkpoint/json.ts";
+import { Fields, isObject, MAX_TOKENIZER_BYTES, readJson } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
 /** A decoder that ranks. It scores a document by the probability of "yes" against "no" as the next token. */
@@ -27,7 +27,6 @@ const TEMPLATE = "<|im_start|>system\n" +
 const NAME = "qwen3-reranker";
 const HEADING = /^# *Qwen3-Reranker/im;
 const HEADING_BYTES = 64 * 1024;
-const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
 
 /**
  * Returns the ranker when the checkpoint is Qwen3-Reranker, else undefined. Its config.json equals a chat

@@ -1,14 +1,13 @@
 import { join } from "@std/path";
 import { quote } from "../../engine/gguf/errors.ts";
 import { Checkpoint } from "../checkpoint/checkpoint.ts";
-import { Fields, inWords, readJson } from "../checkpoint/json.ts";
+import { Fields, inWords, MAX_CONFIG_BYTES, readJson } from "../checkpoint/json.ts";
 import { isFloat, type SafeTensor } from "../checkpoint/tensors.ts";
 import { ConvertError, refuse } from "../errors.ts";
 import { refuseTensor, wrongShape } from "../quantized/numbers.ts";
 
 const CONFIG = "adapter_config.json";
 const WEIGHTS = "adapter_model.safetensors";
-const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
 const MAX_ALPHA = 1e9;
 const MAX_RANK = 65_536;
 

@@ -1,6 +1,15 @@
 /** Seeded decoders of Llama's kind as their makers would publish them. */
-import { tokenizerOf } from "../../../testing/checkpoints.ts";
+import { storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { attentionNames, type Config, context, layered, type Published } from "./model.ts";
+
+/** Llama 3's scaling of rotary positions. */
+const LLAMA3 = {
+  rope_type: "llama3",
+  factor: 8,
+  low_freq_factor: 1,
+  high_freq_factor: 4,
+  original_max_position_embeddings: 8192,
+};
 
 /** config.json of Qwen's dense decoders. */
 const QWEN2_TEXT = layered({
@@ -131,13 +140,7 @@ export const DECODERS = {
       rms_norm_eps: 1e-6,
       rope_theta: 5e5,
       tie_word_embeddings: false,
-      rope_scaling: {
-        rope_type: "llama3",
-        factor: 8,
-        low_freq_factor: 1,
-        high_freq_factor: 4,
-        original_max_position_embeddings: 8192,
-      },
+      rope_scaling: LLAMA3,
       block_configs: [
         searched({ n_heads_in_group: 2 }, { ffn_mult: 4.5 }),
         searched({ replace_with_linear: true }, { ffn_mult: 1.5 }),
@@ -194,6 +197,39 @@ export const DECODERS = {
     tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     halves: { headDim: 32 },
+  },
+  SmolVLM: {
+    architecture: "llama",
+    config: {
+      model_type: "smolvlm",
+      tie_word_embeddings: false,
+      text_config: layered({
+        model_type: "llama",
+        num_attention_heads: 8,
+        num_key_value_heads: 4,
+        head_dim: 32,
+        intermediate_size: 768,
+        rms_norm_eps: 1e-6,
+        rope_theta: 5e5,
+        rope_scaling: LLAMA3,
+        qk_layer_norms: false,
+        use_resampler: false,
+      }),
+    },
+    names: [
+      ...attentionNames("model.text_model."),
+      [/^output$/, "lm_head"],
+      [/^blk\.(\d+)\.ffn_norm$/, "model.text_model.layers.$1.post_attention_layernorm"],
+    ],
+    change: (tensors) =>
+      void tensors.set(
+        "model.connector.modality_projection.proj.weight",
+        storeFloats("F32", [1], new Float32Array(1)),
+      ),
+    tokenizer: tokenizerOf("qwen3"),
+    ids: ["the", [257]],
+    halves: { headDim: 32 },
+    ownFactors: true,
   },
   "OLMo 2": postNormed("olmo2", OLMO2),
   "OLMo 3": postNormed("olmo3", {
@@ -343,6 +379,7 @@ export const DECODERS = {
   "Qwen3-VL": {
     ...qwen("qwen3", "model.language_model.", {
       model_type: "qwen3_vl",
+      vision_config: { deepstack_visual_indexes: [0, 2] },
       text_config: {
         ...QWEN2_TEXT,
         model_type: "qwen3_vl_text",
