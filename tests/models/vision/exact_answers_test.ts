@@ -33,6 +33,7 @@ const PICTURES: Record<keyof typeof DECODERS, [number, number][]> = {
   qwen3vl: [[96, 64], [64, 64]],
   gemma3: [[112, 112], [112, 112]],
   idefics3: [[128, 64], [128, 64]],
+  pixtral: [[160, 160], [160, 96]],
 };
 
 for (const tower of Object.keys(PICTURES) as (keyof typeof DECODERS)[]) {

@@ -1,4 +1,5 @@
 /** Decoders in float64 that read images' rows. Each is written from its family's definition. */
+import { yarn } from "../../convert/yarn.ts";
 import { attend, plus, product, rotated, type Rows, sum, tanhGelu, type Tensors } from "./exact.ts";
 import { TOWERS } from "./files.ts";
 
@@ -30,11 +31,22 @@ interface Decoder {
   readonly together?: boolean;
   /** Returns the angles of each pair. `places` are time, height and width. */
   readonly angles: (t: Tensors, layer: number, position: number, places: readonly number[]) => number[];
+  /** Factor on queries. */
+  readonly temperature?: (position: number) => number;
 }
 
 const silu = (x: number) => x / (1 + Math.exp(-x));
 const powers = (pairs: number, base: number) => Array.from({ length: pairs }, (_, i) => base ** (-i / pairs));
 const isFull = (layer: number) => layer % 6 === 5;
+
+/** Context length before YaRN's scaling. */
+const ORIGINAL = 64;
+const YARN = yarn(1e6, 32, {
+  factor: 16,
+  original_max_position_embeddings: ORIGINAL,
+  beta_fast: 32,
+  beta_slow: 1,
+});
 
 export const DECODERS = {
   qwen3vl: {
@@ -84,6 +96,18 @@ export const DECODERS = {
         position * frequency / (isFull(layer) ? 8 : 1)
       ),
   },
+  pixtral: {
+    heads: 8,
+    kvHeads: 2,
+    headDim: 32,
+    layers: 4,
+    output: "output",
+    before: "ffn_norm",
+    interleaved: true,
+    activation: silu,
+    angles: (_t, _layer, position) => YARN.frequencies.map((frequency) => position * frequency),
+    temperature: (position) => 1 + 0.1 * Math.log(1 + Math.floor(position / ORIGINAL)),
+  },
 } satisfies Readonly<Record<string, Decoder>>;
 
 /** Returns the log-probabilities after the last part. */
@@ -123,7 +147,7 @@ export function exactDecoder(t: Tensors, name: keyof typeof DECODERS, parts: rea
 
 function attended(
   t: Tensors,
-  { heads, kvHeads, headDim, headNorms, interleaved, window, together }: Decoder,
+  { heads, kvHeads, headDim, headNorms, interleaved, window, together, temperature }: Decoder,
   layer: number,
   x: Rows,
   angles: readonly number[][],
@@ -148,7 +172,8 @@ function attended(
     const [keys, values] = [turned(k, shared, "attn_k_norm"), headOf(v, shared)];
     turned(q, head, "attn_q_norm").forEach((row, i) => {
       const seen = (rows: Rows) => rows.filter((_, other) => sees(i, other));
-      attn[i].set(attend(row, seen(keys), seen(values)), head * headDim);
+      const query = row.map((v) => v * (temperature?.(i) ?? 1));
+      attn[i].set(attend(query, seen(keys), seen(values)), head * headDim);
     });
   }
   return attn;
