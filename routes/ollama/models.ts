@@ -70,7 +70,7 @@ const details = z.object({
   parent_model: z.literal(""),
   format: z.literal("gguf"),
   family: z.string().openapi({ description: "The architecture; only for a loaded model" }),
-  families: z.array(z.string()),
+  families: z.array(z.string()).openapi({ description: "With clip for a model that reads images" }),
   parameter_size: z.literal(""),
   quantization_level: z.literal(""),
 });
@@ -103,7 +103,7 @@ export async function entriesOf(model: OfferedModel): Promise<ModelEntry[]> {
         parent_model: "",
         format: "gguf",
         family,
-        families: family === "" ? [] : [family],
+        families: [family || [], model.engine?.model.images ? "clip" : []].flat(),
         parameter_size: "",
         quantization_level: "",
       },

@@ -19,6 +19,10 @@ const model = z.object({
   meta: z.object({ n_ctx: z.number().int(), n_vocab: z.number().int() }).optional().openapi({
     description: "Only for a loaded model",
   }),
+  architecture: z.object({
+    input_modalities: z.array(z.enum(["text", "image"])),
+    output_modalities: z.array(z.literal("text")),
+  }).optional().openapi({ description: "Whether the model reads images; only for a loaded model" }),
 }).openapi("Model");
 
 const modelList = listOf(model, "ModelList");
@@ -26,6 +30,10 @@ const modelList = listOf(model, "ModelList");
 /** Returns the entries of a model and of its adapters, with the fields of both OpenAI and Anthropic. */
 function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model>[] {
   const meta = engine && { n_ctx: engine.model.contextLength, n_vocab: engine.model.vocabSize };
+  const architecture = engine && {
+    input_modalities: ["text" as const, ...(engine.model.images ? ["image" as const] : [])],
+    output_modalities: ["text" as const],
+  };
   const entry = (id: string, aliases: readonly string[], parent?: string) => ({
     id,
     object: "model" as const,
@@ -38,6 +46,7 @@ function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<
     parent,
     status: { value: state },
     meta,
+    architecture,
   });
   const adapters = engine?.model.adapters ?? [];
   return [entry(id, aliases), ...adapters.map((adapter) => entry(adaptedId(id, adapter), [], id))];

@@ -72,10 +72,12 @@ export class Attachments {
   /**
    * @param {import("./store.js").ImageStore} store
    * @param {() => number} sent returns the number of images in the conversation
+   * @param {() => string} refusal returns the reason why the model reads no images; "" if it reads them
    */
-  constructor(store, sent) {
+  constructor(store, sent, refusal) {
     this.store = store;
     this.sent = sent;
+    this.refusal = refusal;
     this.#input.addEventListener("change", () => {
       const files = [...this.#input.files ?? []];
       this.#input.value = ""; // allows choosing the same file again
@@ -112,6 +114,7 @@ export class Attachments {
     const problems = new Set();
     for (const file of files) {
       try {
+        if (this.refusal() !== "") throw new Error(this.refusal());
         if (this.sent() + this.count >= MOST_IMAGES) {
           throw new Error(`A conversation may have at most ${MOST_IMAGES} images.`);
         }

@@ -57,7 +57,11 @@ export class ChatView {
   constructor(element, chats, openSettings) {
     this.element = element;
     this.chats = chats;
-    this.#attachments = new Attachments(chats.images, () => imagesOf(chats.current.messages).length);
+    this.#attachments = new Attachments(
+      chats.images,
+      () => imagesOf(chats.current.messages).length,
+      () => chats.session.whyNoImages(chats.current.model),
+    );
     element.addEventListener("drop", (event) => this.#attachments.take(event));
     fill(element, this.#header(openSettings), this.#log, this.#composer());
     chats.addEventListener("conversation", () => this.#show());
@@ -79,7 +83,7 @@ export class ChatView {
     this.#title.addEventListener("click", () => this.#rename());
     this.#models.addEventListener("change", () => {
       this.chats.chooseModel(this.#models.value);
-      this.#showContext();
+      this.#showModel();
     });
     return h(
       "div",
@@ -266,11 +270,13 @@ export class ChatView {
           : `The model calls ${calls.length} functions. Give their results above, and it goes on.`),
     );
     this.#note.hidden = !waits;
-    this.#showContext();
+    this.#showModel();
   }
 
-  #showContext() {
+  /** Shows whether the model reads images, and how much of its context is in use. */
+  #showModel() {
     const { current, session } = this.chats;
+    this.#attachments.button.hidden = session.whyNoImages(current.model) !== "";
     const { context } = session.models.find(({ id }) => id === current.model) ?? {};
     const answer = current.messages.findLast((message) => message.role === "assistant" && message.usage);
     const usage = answer?.role === "assistant" ? answer.usage : null;
@@ -299,7 +305,7 @@ export class ChatView {
       models.map((model) => h("option", { value: model.id }, modelLabel(model))),
     );
     this.#models.value = current.model;
-    this.#showContext();
+    this.#showModel();
   }
 
   /** @type {import("./message_view.js").MessageActions} */

@@ -267,11 +267,13 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Returns the conversation's images as data URLs by id. Throws Failure if one is gone. @param {Conversation}
-   * conversation
+   * Returns the conversation's images as data URLs by id. Throws Failure if one is gone, or if the model reads none.
+   * @param {Conversation} conversation
    */
-  async #imagesOf({ messages }) {
+  async #imagesOf({ model, messages }) {
     const { urls, missing: [gone] } = await this.imageUrls(messages);
+    const refusal = urls.size === 0 ? "" : this.session.whyNoImages(model);
+    if (refusal !== "") throw new Failure("refused", refusal, { code: "unsupported_content" });
     if (!gone) return urls;
     throw new Failure("refused", `This browser no longer has the image ${gone.name}.`, {
       code: "image_gone",

@@ -1,8 +1,8 @@
 // @ts-check
 
 /**
- * A model that the server offers.
- * @typedef {{ id: string, state: string, context: number | undefined }} Model
+ * A model that the server offers. `images`: whether it reads images; undefined as long as the model is not loaded.
+ * @typedef {{ id: string, state: string, context: number | undefined, images: boolean | undefined }} Model
  */
 
 /** Labels of the states in which a model is not ready. */
@@ -19,10 +19,11 @@ const SHOWN = /** @type {Record<string, string>} */ ({
  * @returns {Model[]}
  */
 export function modelsOf(list) {
-  return (list?.data ?? []).map((/** @type {any} */ { id, state, status, meta }) => ({
+  return (list?.data ?? []).map((/** @type {any} */ { id, state, status, meta, architecture }) => ({
     id,
     state: state ?? status?.value ?? "ready",
     context: meta?.n_ctx ?? undefined,
+    images: architecture?.input_modalities?.includes("image"),
   }));
 }
 

@@ -2,18 +2,23 @@ import { assertEquals } from "@std/assert";
 import { bytes, duration, fileName, rate } from "./format.js";
 import { modelLabel, modelsOf } from "./models.js";
 
-Deno.test("models: reads a list with or without states and context lengths", () => {
+Deno.test("models: reads a list with or without states, context lengths and modalities", () => {
   const list = modelsOf({
     data: [
       { id: "a", status: { value: "unloaded" } },
-      { id: "b", status: { value: "ready" }, meta: { n_ctx: 512 } },
-      { id: "c" },
+      {
+        id: "b",
+        status: { value: "ready" },
+        meta: { n_ctx: 512 },
+        architecture: { input_modalities: ["text", "image"] },
+      },
+      { id: "c", architecture: { input_modalities: ["text"] } },
     ],
   });
   assertEquals(list, [
-    { id: "a", state: "unloaded", context: undefined },
-    { id: "b", state: "ready", context: 512 },
-    { id: "c", state: "ready", context: undefined },
+    { id: "a", state: "unloaded", context: undefined, images: undefined },
+    { id: "b", state: "ready", context: 512, images: true },
+    { id: "c", state: "ready", context: undefined, images: false },
   ]);
   assertEquals(list.map(modelLabel), ["a (not loaded yet)", "b", "c"]);
   assertEquals(modelsOf(undefined), []);

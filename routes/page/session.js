@@ -76,6 +76,12 @@ export class Session extends EventTarget {
     this.dispatchEvent(new Event("models"));
   }
 
+  /** Returns the reason why a model reads no images; "" if it reads them, or is not loaded yet. @param {string} model */
+  whyNoImages(model) {
+    const reads = this.models.find(({ id }) => id === model)?.images ?? true;
+    return reads ? "" : `${model} reads text only.`;
+  }
+
   #reached() {
     if (this.connected) return;
     this.connected = true;

@@ -156,19 +156,39 @@ browserTest("page: says why an image cannot be attached, and drops other files a
   });
 });
 
-browserTest("page: a model without a vision tower refuses an image, with advice", async () => {
-  await withVision(false, async (base) => {
-    await withPage(base, async ({ page }) => {
-      await page.getByLabel("Images to attach").setInputFiles([await file("one.png")]);
-      await page.getByRole("button", { name: "Remove one.png" }).waitFor();
-      await page.getByRole("button", { name: "Send", exact: true }).click();
-      await page.getByRole("alert").filter({ hasText: "this model reads text only" }).waitFor();
-      assertMatch(await page.locator(".advice").innerText(), /vision tower \(an mmproj file\)/);
-      await page.evaluate(() => indexedDB.deleteDatabase("compy-images"));
-      await page.reload();
-      await page.getByRole("button", { name: "Try again" }).click();
-      await page.getByRole("alert").filter({ hasText: "no longer has the image one.png" }).waitFor();
-      assert((await page.locator(".user img").count()) === 1);
+browserTest(
+  "page: attaches no image for a model without a vision tower, and sends none, with advice",
+  async () => {
+    await withVision(false, async (base) => {
+      await withPage(base, async ({ page }) => {
+        const list = `${base}/v1/models`;
+        const told = await (await fetch(list)).json();
+        const { architecture: _, ...unloaded } = told.data[0];
+        await page.route(list, (route) => route.fulfill({ json: { data: [unloaded] } }));
+        await page.reload();
+        await page.getByLabel("Images to attach").setInputFiles([await file("one.png")]);
+        await page.getByRole("button", { name: "Remove one.png" }).waitFor();
+        await page.getByRole("button", { name: "Send", exact: true }).click();
+        await page.getByRole("alert").filter({ hasText: "this model reads text only" }).waitFor();
+        assertMatch(await page.locator(".advice").innerText(), /vision tower \(an mmproj file\)/);
+        await page.unroute(list);
+        await page.reload();
+        const bodies: unknown[] = [];
+        page.on("request", (request) => request.method() === "POST" && bodies.push(request.postData()));
+        await page.getByRole("button", { name: "Try again" }).click();
+        await page.getByRole("alert").filter({ hasText: "model reads text only." }).waitFor();
+        assertMatch(await page.locator(".advice").innerText(), /vision tower \(an mmproj file\)/);
+        assertEquals(bodies, []);
+        assert(!await page.getByRole("button", { name: "Attach images" }).isVisible());
+        await page.getByLabel("Images to attach").setInputFiles([await file("two.png")]);
+        await page.locator(".attachments [role=alert]").filter({ hasText: "model reads text only." })
+          .waitFor();
+        await page.evaluate(() => indexedDB.deleteDatabase("compy-images"));
+        await page.reload();
+        await page.getByRole("button", { name: "Try again" }).click();
+        await page.getByRole("alert").filter({ hasText: "no longer has the image one.png" }).waitFor();
+        assert((await page.locator(".user img").count()) === 1);
+      });
     });
-  });
-});
+  },
+);

@@ -13,10 +13,11 @@ const IMAGE_TOKENS = 320 / 32 * 256 / 32 + 2;
 
 // deno-lint-ignore no-explicit-any -- shapes are what the tests are about
 type Json = any;
+type App = ReturnType<typeof createApp>;
 type Post = (path: string, body: unknown) => Promise<{ status: number; body: Json; text: string }>;
 
 /** Runs `test` with a function that posts to a server for the model. */
-async function withServer(tower: boolean, test: (post: Post) => Promise<void>): Promise<void> {
+async function withServer(tower: boolean, test: (post: Post, app: App) => Promise<void>): Promise<void> {
   await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async ({ model, tower: file }) => {
     if (!tower) await Deno.remove(file);
     const { engine } = await loadEngine({ model, backend: "cpu", threads: 2, contextLength: 1024 });
@@ -31,7 +32,7 @@ async function withServer(tower: boolean, test: (post: Post) => Promise<void>): 
           text,
           body: text.startsWith("{") ? JSON.parse(text.split("\n")[0]) : {},
         };
-      });
+      }, app);
     } finally {
       await engine.close();
     }
@@ -117,7 +118,8 @@ const errorOf = ({ error, code }: Json) =>
   error?.param ? [error.code, error.param] : [error?.code ?? code, undefined];
 
 Deno.test("images: every dialect gives the same answer about an image, and counts its tokens", async () => {
-  await withServer(true, async (post) => {
+  await withServer(true, async (post, app) => {
+    assertEquals(await told(app), Array(4).fill(true));
     const data = (await png(320, 256, 1)).toBase64();
     const plain = await post("/v1/chat/completions", {
       ...usual,
@@ -196,8 +198,28 @@ fullTier.test("images: tools' results show their images, and say which images ar
   });
 });
 
+/** Returns what each endpoint says about the model's images. */
+async function told(app: App): Promise<boolean[]> {
+  const get = async (path: string, body?: string): Promise<Json> =>
+    await (await app.request(path, {
+      method: body ? "POST" : "GET",
+      headers: body ? { "content-type": "application/json" } : {},
+      body,
+    })).json();
+  const [{ data: [{ architecture }] }, { modalities }, { models: [{ details }] }, { capabilities }] =
+    await Promise
+      .all([get("/v1/models"), get("/props"), get("/api/tags"), get("/api/show", '{"model":"model"}')]);
+  return [
+    architecture.input_modalities.includes("image"),
+    modalities.vision,
+    details.families.includes("clip"),
+    capabilities.includes("vision"),
+  ];
+}
+
 Deno.test("images: without a tower, every dialect refuses images, says why, and names the field", async () => {
-  await withServer(false, async (post) => {
+  await withServer(false, async (post, app) => {
+    assertEquals(await told(app), Array(4).fill(false));
     const data = (await png(64, 64, 1)).toBase64();
     for (const [path, { body, param }] of Object.entries(DIALECTS)) {
       const { status, text, body: refusal } = await post(path, body(data));
