@@ -3,7 +3,10 @@ import type { ModelIdentity } from "./model_identity.ts";
 
 /** Types shared by the batch service and its callers. Times are Unix seconds. */
 
-export type FilePurpose = "batch" | "batch_output";
+/** Purposes of uploaded files: OpenAI's names for inputs of batches, and for images. */
+export const UPLOAD_PURPOSES = ["batch", "vision", "user_data"] as const;
+export type UploadPurpose = typeof UPLOAD_PURPOSES[number];
+export type FilePurpose = UploadPurpose | "batch_output";
 
 export interface FileRecord {
   readonly id: string;

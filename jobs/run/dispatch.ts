@@ -16,6 +16,8 @@ export interface LineRequest {
   readonly priority: "batch";
   /** Owner of the line: lines of different owners share no cached prompts. */
   readonly owner?: string;
+  /** Returns the bytes of an image that the owner has uploaded, or why it cannot be read. */
+  readonly readUpload?: (id: string) => Promise<Uint8Array<ArrayBuffer> | string>;
   readonly signal: AbortSignal;
 }
 

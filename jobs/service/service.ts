@@ -1,3 +1,4 @@
+import { MOST_IMAGE_BYTES } from "../../engine/mod.ts";
 import { BatchQueue } from "./batch_queue.ts";
 import type { QueueOptions } from "./queue_options.ts";
 import { newId } from "./live_batch.ts";
@@ -21,6 +22,7 @@ import {
   type Listed,
   type Page,
   ServiceError,
+  type UploadPurpose,
 } from "../types.ts";
 
 export interface ServiceOptions {
@@ -89,6 +91,9 @@ export class BatchService {
       pauseMs: PAUSE_MS,
       storage: diskStorage,
       ...options,
+      execute: (line) => {
+        return options.execute({ ...line, readUpload: (id) => this.readImage(line.owner ?? "", id) });
+      },
       limits: options.lineLimits,
       store,
       folder,
@@ -145,7 +150,11 @@ export class BatchService {
   async addFile(
     owner: string,
     upload: Upload,
-    { filename, keepSeconds }: { filename: string; keepSeconds: number | null },
+    { filename, keepSeconds, purpose = "batch" }: {
+      filename: string;
+      keepSeconds: number | null;
+      purpose?: UploadPurpose;
+    },
   ): Promise<FileRecord> {
     const createdAt = this.now();
     const id = newId("file-");
@@ -157,7 +166,7 @@ export class BatchService {
       createdAt,
       expiresAt: keepSeconds === null ? null : createdAt + keepSeconds,
       filename,
-      purpose: "batch",
+      purpose,
       path,
     };
     await upload.keep(path);
@@ -185,6 +194,18 @@ export class BatchService {
     } catch (error) {
       if (!(error instanceof Deno.errors.NotFound)) throw error;
       throw new ServiceError("file_not_found", `File ${id} is being deleted`); // see #remove
+    }
+  }
+
+  /** Returns the bytes of an image that the owner has uploaded, or why it cannot be read. */
+  async readImage(owner: string, id: string): Promise<Uint8Array<ArrayBuffer> | string> {
+    try {
+      const { bytes, path } = this.#store.file(owner, id);
+      if (bytes > MOST_IMAGE_BYTES) return `it must have at most ${MOST_IMAGE_BYTES} bytes (got ${bytes})`;
+      return await Deno.readFile(this.folder.at(path));
+    } catch (error) {
+      if (!(error instanceof ServiceError || error instanceof Deno.errors.NotFound)) throw error;
+      return `there is no file ${JSON.stringify(id.slice(0, 64))}`;
     }
   }
 

@@ -46,13 +46,21 @@ const imageBlock = z.object({
   source: z.discriminatedUnion("type", [
     z.object({ type: z.literal("base64"), media_type: z.string(), data: z.string() }),
     z.object({ type: z.literal("url"), url: z.string() }),
-  ], { error: 'must be "base64": the server fetches and stores no images' }),
+    z.object({ type: z.literal("file"), file_id: text(1, 256) }),
+  ], { error: 'must be "base64" or "file"' }),
 }).superRefine(({ source }, ctx) => {
+  if (source.type === "file") return;
   const field = source.type === "url" ? "url" : "data";
   checkImageUrl(ctx, ["source", field], urlOfSource(source));
 }).openapi("MessagesImageBlock", {
-  description: "A PNG, JPEG, WebP or GIF image in base64; the server fetches no URLs",
+  description:
+    "A PNG, JPEG, WebP or GIF image in base64, or the id of an uploaded image; the server fetches no URLs",
 });
+
+/** Returns the id of an uploaded image; "" for a source of another type. */
+export function fileOfSource({ type, file_id }: { type?: unknown; file_id?: unknown }): string {
+  return type === "file" && typeof file_id === "string" ? file_id : "";
+}
 
 /** Returns the URL of an image; "" for a source of another type. */
 export function urlOfSource({ type, data, url }: { type?: unknown; data?: unknown; url?: unknown }): string {

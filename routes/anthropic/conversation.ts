@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { IMAGE } from "../generation/image_urls.ts";
 import { argumentsText, type ChatMessageBody, type Part } from "../generation/messages.ts";
 import {
+  fileOfSource,
   type Image,
   joined,
   type Message,
@@ -92,7 +93,8 @@ function partsOf(blocks: readonly (TextLike | Image)[], placeOf: (i: number) => 
   if (!blocks.some(({ type }) => type === "image")) return joined(blocks as readonly TextLike[]);
   return blocks.map((block, i): Part => {
     if (block.type !== "image") return { type: "text", text: textOf(block) };
-    return { type: IMAGE, image_url: urlOfSource(block.source), param: `${placeOf(i)}.source` };
+    const [image_url, file_id] = [urlOfSource(block.source), fileOfSource(block.source)];
+    return { type: IMAGE, image_url, ...file_id && { file_id }, param: `${placeOf(i)}.source` };
   });
 }
 

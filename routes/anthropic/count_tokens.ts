@@ -3,6 +3,7 @@ import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { countRequest, planOf } from "./request.ts";
 import { promptLength } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
+import { imageSender } from "../generation/images.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 
 const answer = z.object({ input_tokens: z.number().int() }).openapi("MessageTokensCount");
@@ -20,8 +21,10 @@ export const countTokens = endpoint({
   answers: "Number of prompt tokens",
   errors: ANTHROPIC_ERRORS,
   refusals: MODEL_REFUSALS,
-}, ({ body, raw, caller }, { models }) =>
-  withModel(models, body.model, raw, async (engine) => {
-    const { prompt, images } = await planOf(engine, body, { ...caller, signal: raw.signal });
+}, (incoming, context) => {
+  const { body, raw } = incoming;
+  return withModel(context.models, body.model, raw, async (engine) => {
+    const { prompt, images } = await planOf(engine, body, imageSender(incoming, context));
     return { input_tokens: promptLength(prompt, images) };
-  }));
+  });
+});

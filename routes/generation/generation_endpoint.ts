@@ -6,6 +6,7 @@ import { type Ability, checkAbility } from "./embedding.ts";
 import { type Endpoint, endpoint, type EventsSpec } from "../core/endpoint.ts";
 import { overflowOf } from "../core/context_overflow.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "../core/errors.ts";
+import { imageSender } from "./images.ts";
 import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "../core/models.ts";
 import { checkBody, type ParameterOptions } from "../core/parameters.ts";
@@ -121,29 +122,33 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       errors: spec.errors,
       answers: chunk ? "The answer, or with `stream` its events" : "The answer",
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
-    }, async ({ body, raw, caller, account, owner }, { models, responses, limits, report }) => {
+    }, async (incoming, context) => {
+      const { body, raw, account, owner } = incoming;
       const abort = abortWhenLeft(raw);
-      const { cacheSalt, weight } = caller;
-      const options = { cacheSalt, weight, account, responses: responses.of(owner) };
+      const responses = context.responses.of(owner);
+      const options = { ...imageSender(incoming, context), account, responses };
       const asked = body as z.output<Request>;
-      const other = await spec.instead?.(models, asked, abort.signal);
+      const other = await spec.instead?.(context.models, asked, abort.signal);
       if (other) return other;
-      const running = await begin(spec.modelsFor?.(models, asked) ?? models, asked, options, abort.signal);
+      const models = spec.modelsFor?.(context.models, asked) ?? context.models;
+      const running = await begin(models, asked, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
         return await jsonAnswer(await running.answer(abort.signal).finally(running.release));
       }
       const failed = (error: unknown) => {
-        const answer = report(error);
+        const answer = context.report(error);
         account.failed(answer.code);
         return answer;
       };
       const failure = running.failure ?? ((error) => [errors.body(error)]);
-      const { lines = false, named = false, withoutDone = named || lines } = chunk;
-      const { waiting } = running;
-      const shape = { lines, waiting, named, done: !withoutDone, failure, ended: running.release };
-      return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
+      const shape = { ...shapeOf(chunk), waiting: running.waiting, failure, ended: running.release };
+      return await eventStream(running.chunks(abort.signal), abort, context.limits, failed, shape);
     }),
   };
+}
+
+function shapeOf({ lines = false, named = false, withoutDone = named || lines }: EventsSpec) {
+  return { lines, named, done: !withoutDone };
 }
 
 function describeStream({ lines, named, withoutDone }: EventsSpec): string {

@@ -7,6 +7,8 @@ import {
   type PromptImage,
   type Sender,
 } from "../../engine/mod.ts";
+import type { AppContext } from "../core/context.ts";
+import type { Incoming } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
 import { paced } from "../core/paced.ts";
 import { IMAGE, isFileUrl, urlFault, urlOf } from "./image_urls.ts";
@@ -19,7 +21,27 @@ const MOST_IMAGES = 8;
 export interface ImageSender extends Sender {
   readonly signal?: AbortSignal;
   /** Returns the bytes of an image's file, or why it cannot be read. Without it, files are refused. */
-  readonly readImageFile?: (url: string) => Promise<Uint8Array<ArrayBuffer> | string>;
+  readonly readImageFile?: ReadImage;
+  /** Returns the bytes of an image that the sender has uploaded, or why it cannot be read. Without it, ids are refused. */
+  readonly readUpload?: ReadImage;
+}
+
+type ReadImage = (name: string) => Promise<Uint8Array<ArrayBuffer> | string>;
+
+/** Returns the sender of an HTTP request. Only files of the request's owner can be images. */
+export function imageSender(
+  { caller: { cacheSalt, weight }, owner, raw }: Pick<
+    Incoming<never, never, never>,
+    "caller" | "owner" | "raw"
+  >,
+  { batches }: Pick<AppContext, "batches">,
+): ImageSender {
+  return {
+    cacheSalt,
+    weight,
+    signal: raw.signal,
+    readUpload: batches && ((id) => batches.readImage(owner, id)),
+  };
 }
 
 /** A conversation whose parts of type image_url belong to the decoded images, in order. */
@@ -140,8 +162,14 @@ async function readOne(engine: Engine, part: Part, sender: ImageSender): Promise
   }
 }
 
-async function bytesOf(part: Part, { readImageFile }: ImageSender): Promise<Uint8Array<ArrayBuffer>> {
+async function bytesOf(part: Part, sender: ImageSender): Promise<Uint8Array<ArrayBuffer>> {
+  const { readImageFile, readUpload } = sender;
   const url = urlOf(part);
+  if (part.file_id !== undefined) {
+    const found = await readUpload?.(part.file_id) ?? "there are no uploaded files here";
+    if (typeof found === "string") throw refused(found, part);
+    return found;
+  }
   if (isFileUrl(url)) {
     const found = await readImageFile?.(url) ?? "only batches with a folder of images read files";
     if (typeof found !== "string") return found;

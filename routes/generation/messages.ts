@@ -29,8 +29,8 @@ const part = z.object({
   }
 }).openapi({ required: ["type"] });
 
-/** A part of a message: a text, or an image with the name of its field in the request. */
-export type Part = z.output<typeof part> & { readonly param?: string };
+/** A part of a message: a text, or an image with the name of its field in the request. The image may be an uploaded file. */
+export type Part = z.output<typeof part> & { readonly param?: string; readonly file_id?: string };
 
 function refusePart(ctx: z.RefinementCtx, path: (string | number)[], type: string): void {
   const why = type === IMAGE

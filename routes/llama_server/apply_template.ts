@@ -2,6 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { Engine } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { chatPlan, chatRequest } from "../generation/chat_request.ts";
+import { imageSender } from "../generation/images.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { paced } from "../core/paced.ts";
 
@@ -21,11 +22,13 @@ export const applyTemplate = endpoint({
   answer,
   answers: "The prompt",
   refusals: MODEL_REFUSALS,
-}, ({ body, raw, caller }, { models }) =>
-  withModel(models, body.model, raw, async (engine) => {
-    const { prompt } = await chatPlan(engine, body, { ...caller, signal: raw.signal });
+}, (incoming, context) => {
+  const { body, raw } = incoming;
+  return withModel(context.models, body.model, raw, async (engine) => {
+    const { prompt } = await chatPlan(engine, body, imageSender(incoming, context));
     return { prompt: await paced(() => textOf(engine, prompt)) };
-  }));
+  });
+});
 
 /** Returns a prompt's text, without the first token if the tokenizer adds it to every text. */
 function textOf(engine: Engine, prompt: readonly number[]): string {

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { FileRecord } from "../../jobs/types.ts";
+import { type FileRecord, UPLOAD_PURPOSES, type UploadPurpose } from "../../jobs/types.ts";
 import { check } from "../core/check.ts";
 import { storage } from "../core/context.ts";
 import { endpoint } from "../core/endpoint.ts";
@@ -7,9 +7,11 @@ import { ApiError } from "../core/errors.ts";
 import { cursor, digits, expiry, KEPT_SECONDS, listOf, pageOf } from "../core/lists.ts";
 import { readUpload } from "../core/upload.ts";
 
-/* OpenAI's files: the inputs and outputs of batches. */
+/* OpenAI's files: the inputs and outputs of batches, and images. */
 
 const MAX_LIST = 10_000;
+
+const purpose = z.enum([...UPLOAD_PURPOSES, "batch_output"]);
 
 const file = z.object({
   id: z.string(),
@@ -18,7 +20,7 @@ const file = z.object({
   created_at: z.number().int(),
   expires_at: z.number().int().nullable(),
   filename: z.string(),
-  purpose: z.enum(["batch", "batch_output"]),
+  purpose,
   status: z.literal("processed"),
 }).openapi("File");
 
@@ -29,9 +31,12 @@ const missing = { 404: "No such file" };
 const form = z.object({
   file: z.string().min(1).openapi({
     format: "binary",
-    description: "One line per request; must not be empty",
+    description: "An image, or one line per request of a batch; must not be empty",
   }),
-  purpose: z.enum(["batch"]),
+  purpose: z.enum(UPLOAD_PURPOSES).optional().openapi({
+    description:
+      "batch for requests, vision or user_data for an image. Only Anthropic's clients may leave it out",
+  }),
   expires_after: expiry.optional().openapi({
     description: "In JSON, or as fields `expires_after[anchor]` and `expires_after[seconds]`; " +
       "without it the file stays until it is deleted",
@@ -43,7 +48,7 @@ const upload = endpoint({
   path: "/v1/files",
   operationId: "createFile",
   tag: "Files",
-  summary: "Upload a file of batch requests",
+  summary: "Upload a file of batch requests, or an image",
   form,
   answer: file,
   answers: "The file",
@@ -59,12 +64,16 @@ const upload = endpoint({
   const form = await readUpload(raw, context.limits, () => service.beginUpload(sender));
   const { filename, sink } = form.file;
   try {
-    const keepSeconds = readFields(form.fields, form.repeated);
+    // Anthropic's files have no purpose, and batches of messages read none.
+    const usual: Record<string, string> = raw.headers.has("anthropic-version")
+      ? { purpose: "user_data" }
+      : {};
+    const { purpose, keepSeconds } = readFields({ ...usual, ...form.fields }, form.repeated);
     if (sink.bytes === 0) {
       const message = 'Invalid "file": must not be empty; a batch file has a line for each request';
       throw new ApiError(400, "invalid_value", message, { param: "file" });
     }
-    return fileBody(await service.addFile(owner, sink, { filename, keepSeconds }));
+    return fileBody(await service.addFile(owner, sink, { filename, keepSeconds, purpose }));
   } finally {
     await sink.discard();
   }
@@ -82,7 +91,7 @@ const list = endpoint({
     order: z.enum(["asc", "desc"]).optional().openapi({
       description: "Order by creation time; default desc",
     }),
-    purpose: z.enum(["batch", "batch_output"]).optional(),
+    purpose: purpose.optional(),
   }),
   answer: listOf(file, "FileList"),
   answers: "A page",
@@ -164,13 +173,16 @@ function fileBody({ id, bytes, createdAt, expiresAt, filename, purpose }: FileRe
 }
 
 const fields = z.object({
-  purpose: z.enum(["batch"]),
+  purpose: z.enum(UPLOAD_PURPOSES),
   "expires_after[anchor]": z.enum(["created_at"]).optional(),
   "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
 });
 
-/** Checks the form fields of an upload. Returns the seconds to keep the file, or null for no limit. Throws ApiError. */
-function readFields(given: Record<string, string>, repeated: ReadonlySet<string>): number | null {
+/** Checks the form fields of an upload. `keepSeconds` is null for a file without an expiry. Throws ApiError. */
+function readFields(
+  given: Record<string, string>,
+  repeated: ReadonlySet<string>,
+): { purpose: UploadPurpose; keepSeconds: number | null } {
   const twice = ["expires_after", ...Object.keys(fields.shape)].find((name) => repeated.has(name));
   if (twice !== undefined) {
     throw new ApiError(400, "invalid_form", `The form must have "${twice}" once`, { param: twice });
@@ -184,18 +196,20 @@ function readFields(given: Record<string, string>, repeated: ReadonlySet<string>
     throw new ApiError(400, "invalid_value", message, { param: name });
   }
   const checked = check(fields, others);
+  const { purpose } = checked;
   const anchor = checked["expires_after[anchor]"];
   const seconds = checked["expires_after[seconds]"];
   if ((anchor === undefined) !== (seconds === undefined)) {
     const param = `expires_after[${anchor === undefined ? "anchor" : "seconds"}]`;
     throw new ApiError(400, "missing_required_parameter", `Missing required parameter "${param}"`, { param });
   }
-  if (json === undefined) return seconds ?? null;
+  if (json === undefined) return { purpose, keepSeconds: seconds ?? null };
   if (seconds !== undefined) {
     const message = 'Invalid "expires_after": must be given once (got it in JSON and as fields)';
     throw new ApiError(400, "invalid_value", message, { param: "expires_after" });
   }
-  return check(z.object({ expires_after: expiry }), { expires_after: parsed(json) }).expires_after.seconds;
+  const expires = check(z.object({ expires_after: expiry }), { expires_after: parsed(json) });
+  return { purpose, keepSeconds: expires.expires_after.seconds };
 }
 
 /** Returns the parsed JSON, or the text itself if it is not JSON. */

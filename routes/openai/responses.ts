@@ -30,7 +30,7 @@ import {
   type RunOptions,
 } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
-import { type ImageSender, readImages, type SeenPlan } from "../generation/images.ts";
+import { type ImageSender, imageSender, readImages, type SeenPlan } from "../generation/images.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
 import { hostedWarnings } from "../generation/tools.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
@@ -179,15 +179,17 @@ export const responseTokens = endpoint(
     answers: "The count",
     refusals: MODEL_REFUSALS,
   },
-  ({ body, raw, owner, caller }, { models, responses }) =>
-    withModel(models, body.model, raw, async (engine) => {
-      const items = await conversationOf(body, { responses: responses.of(owner) });
-      const plan = await planOf(engine, body, items, { ...caller, signal: raw.signal });
+  (incoming, context) => {
+    const { body, raw, owner } = incoming;
+    return withModel(context.models, body.model, raw, async (engine) => {
+      const items = await conversationOf(body, { responses: context.responses.of(owner) });
+      const plan = await planOf(engine, body, items, imageSender(incoming, context));
       return {
         object: "response.input_tokens" as const,
         input_tokens: promptLength(plan.prompt, plan.images),
       };
-    }),
+    });
+  },
 );
 
 /** Prepares a request of the Responses API. Throws ApiError. */

@@ -24,6 +24,7 @@ const image = z.object({
   image_url: z.string().nullish().openapi({
     description: "A data URL with a PNG, JPEG, WebP or GIF image in base64",
   }),
+  file_id: z.string().nullish().openapi({ description: "Instead of image_url: the id of an uploaded image" }),
   detail: z.string().nullish(),
 });
 
@@ -49,7 +50,8 @@ const message = z.object({
   if (typeof content === "string") return;
   for (const [i, part] of content.entries()) {
     if (part.type !== "input_image") continue;
-    if (role === "user") checkImageUrl(ctx, ["content", i, IMAGE], part.image_url);
+    const isFile = !part.image_url && part.file_id;
+    if (role === "user") { if (!isFile) checkImageUrl(ctx, ["content", i, IMAGE], part.image_url); }
     else {
       const message = "Only messages of the user and outputs of tools may have images";
       refuse(ctx, ["content", i, "type"], "unsupported_content", message);
@@ -243,8 +245,10 @@ function partsOf(content: Content, place = "previous_response_id"): string | Par
     if (part.type !== "input_image") {
       return { type: "text", text: part.type === "refusal" ? part.refusal : part.text };
     }
-    const param = place === "previous_response_id" ? place : `${place}[${i}].${IMAGE}`;
-    return { type: IMAGE, image_url: part.image_url ?? "", param };
+    const file = part.image_url ? undefined : part.file_id ?? undefined;
+    const field = file === undefined ? IMAGE : "file_id";
+    const param = place === "previous_response_id" ? place : `${place}[${i}].${field}`;
+    return { type: IMAGE, image_url: part.image_url ?? "", file_id: file, param };
   });
   return parts.some(({ type }) => type === IMAGE) ? parts : parts.map(({ text }) => text).join("\n");
 }
