@@ -8,8 +8,7 @@ export const IMAGE_FOLDER = path("FOLDER", {
 });
 
 /**
- * Returns a world in which lines may name image files in the folder. The folder's path becomes part of the job's
- * identity. Throws UsageError for a path that is not a folder.
+ * Returns a world in which lines may name image files in the folder. Throws UsageError for a path that is not a folder.
  */
 export async function withImageFolder(path: string | undefined, world: BatchWorld): Promise<BatchWorld> {
   if (path === undefined) return world;
@@ -21,13 +20,7 @@ export async function withImageFolder(path: string | undefined, world: BatchWorl
   }
   return {
     ...world,
-    openEngine: async (options) => {
-      const opened = await world.openEngine(options);
-      return { ...opened, identity: { ...opened.identity, "images folder": folder.path } };
-    },
-    execute: (engine, request) => {
-      const asked = { ...request, readImageFile: folder.read };
-      return world.execute(engine, asked);
-    },
+    images: folder,
+    execute: (engine, request) => world.execute(engine, { ...request, readImageFile: folder.read }),
   };
 }

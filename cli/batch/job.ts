@@ -10,6 +10,7 @@ import {
   refuseUnsupported,
   runJob,
 } from "../../lib/batch/jobs.ts";
+import { withImages } from "../../lib/batch/image_folder.ts";
 import type { NatsTarget } from "../../lib/batch/workers.ts";
 import { type BatchWorld, type CommandHost, type EngineOptions } from "./world.ts";
 import { UsageError } from "../shared/flags.ts";
@@ -62,7 +63,8 @@ export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise
         const lines = nats === undefined
           ? lineEngine(await world.openEngine({ ...engine, reload: true }), world.execute)
           : await openRunWorkers(nats, engine, { drainSignal, note });
-        return strictParameters ? refuseUnsupported(lines) : lines;
+        const seeing = withImages(lines, world.images);
+        return strictParameters ? refuseUnsupported(seeing) : seeing;
       },
     });
     reporter.end(result);

@@ -49,7 +49,7 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 /** Opens workers on NATS, which replace the engine in this process. */
 export async function openRunWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType, activations, backend, arithmetic, pooling, chatTemplate, lora }:
+  { model, contextLength, kvType, activations, backend, arithmetic, pooling, chatTemplate, lora, mmproj }:
     EngineOptions,
   options: WorkersOptions,
 ): Promise<LineEngine> {
@@ -63,6 +63,7 @@ export async function openRunWorkers(
     pooling,
     chatTemplate,
     lora,
+    mmproj,
   };
   return await openWorkers(target, { path, contextLength, ...computed }, options);
 }

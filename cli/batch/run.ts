@@ -122,11 +122,6 @@ export async function runCommand(args: readonly string[], here: BatchWorld): Pro
       "--dry-run measures this machine, but with --nats other machines answer the lines: leave out --nats",
     );
   }
-  if (nats !== undefined && values.images !== undefined) {
-    throw new UsageError(
-      "--images cannot be used with --nats, because other machines cannot read files of this machine: use data URLs",
-    );
-  }
   const world = await withImageFolder(values.images, here);
   const engine = engineOptions(values);
   if (nats !== undefined) workersBackend(engine.backend);

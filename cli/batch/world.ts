@@ -6,6 +6,7 @@ import {
   type OpenedEngine,
   openedEngine,
 } from "../../lib/batch/jobs.ts";
+import type { ImageFolder } from "../../lib/batch/image_folder.ts";
 import type { EngineLoadOptions } from "../../lib/model.ts";
 import {
   ADAPTERS,
@@ -49,6 +50,8 @@ export interface BatchWorld {
   readonly host: CommandHost;
   readonly openEngine: (options: EngineOptions) => Promise<OpenedEngine>;
   readonly execute: ExecuteOn;
+  /** The folder of images that lines may name. */
+  readonly images?: ImageFolder;
 }
 
 /** Share of free memory that the KV cache may use without --parallel. */

@@ -2,12 +2,14 @@ import { concat } from "@std/bytes/concat.js";
 import { delay } from "@std/async/delay.js";
 import { retry } from "@std/async/retry.js";
 import type { z } from "zod";
+import type { ReadImage } from "../run/dispatch.ts";
 import type { Connection } from "./connection.ts";
 import {
   answerReply,
   decodeMessage,
   encodeJson,
   encodeMessage,
+  imageReply,
   type LineAnswer,
   lineRequest,
   MAX_ANSWER_BYTES,
@@ -50,19 +52,30 @@ export class Attempt {
     private readonly signal: AbortSignal,
   ) {}
 
-  async take(): Promise<z.infer<typeof lineRequest>> {
+  /** Returns the line's request. `readImageFile` reads its image files, if it may name any. */
+  async take(): Promise<z.infer<typeof lineRequest> & { readonly readImageFile?: ReadImage }> {
     const { line, worker, attempt } = this;
-    const parts: Uint8Array[] = [];
-    for (let have = 0;;) {
-      const { head, bytes } = await this.ask("take", takeReply, { line, worker, attempt, offset: have });
+    let files = false;
+    const bytes = await fetchParts(async (offset) => {
+      const { head, bytes } = await this.ask("take", takeReply, { line, worker, attempt, offset });
       if (head.state !== "granted") throw new Refused(head.state);
-      parts.push(bytes);
-      have += bytes.length;
-      if (have === head.total) return parseJson(lineRequest, concat(parts));
-      if (have > head.total || bytes.length === 0) {
-        throw new WireError("a request whose length differs from the announced one");
-      }
-    }
+      files = head.files;
+      return { total: head.total, bytes };
+    });
+    const request = parseJson(lineRequest, bytes);
+    return files ? { ...request, readImageFile: (url) => this.readImageFile(url) } : request;
+  }
+
+  private async readImageFile(url: string): Promise<Uint8Array<ArrayBuffer> | string> {
+    const { line, attempt } = this;
+    let unreadable: string | undefined;
+    const found = await fetchParts(async (offset) => {
+      const { head, bytes } = await this.ask("image", imageReply, { line, attempt, url, offset });
+      if (head.state === "unreadable") unreadable = head.reason;
+      else if (head.state !== "read") throw new Refused(head.state);
+      return { total: "total" in head ? head.total : 0, bytes };
+    });
+    return unreadable ?? found;
   }
 
   async deliver(answer: LineAnswer): Promise<void> {
@@ -91,6 +104,22 @@ export class Attempt {
     const isRetriable = () => !nats.isClosed();
     const reply = await retry(request, { ...PAUSES, isRetriable, signal: this.signal });
     return decodeMessage(schema, reply.data);
+  }
+}
+
+/** Returns bytes that arrive in parts, from the offset to the total length. */
+async function fetchParts(
+  fetchPart: (offset: number) => Promise<{ total: number; bytes: Uint8Array }>,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const parts: Uint8Array[] = [];
+  for (let have = 0;;) {
+    const { total, bytes } = await fetchPart(have);
+    parts.push(bytes);
+    have += bytes.length;
+    if (have === total) return concat(parts);
+    if (have > total || bytes.length === 0) {
+      throw new WireError("data whose length differs from the announced one");
+    }
   }
 }
 

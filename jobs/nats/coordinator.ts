@@ -12,6 +12,7 @@ import {
   answerRequest,
   decodeMessage,
   encodeMessage,
+  imageRequest,
   joinMessage,
   lastWord,
   leaveMessage,
@@ -40,6 +41,8 @@ const TICK_MS = 500;
 const ALONE_NOTE_MS = 30_000;
 const MAX_WORKERS = 10_000;
 const MAX_NOTED_REFUSALS = 20;
+/** Maximum images in memory, of which workers have fetched a part. */
+const MAX_IMAGES = 8;
 const CLOSE_TIMEOUT_MS = 3000;
 
 /**
@@ -56,6 +59,8 @@ export class Coordinator {
   private readonly workers = new Map<string, number>();
   /** Refused workers that were reported to the user. */
   private readonly refused = new Set<string>();
+  /** Images of which workers have fetched a part, by attempt and URL; the one that was used last comes last. */
+  private readonly images = new Map<string, Uint8Array<ArrayBuffer>>();
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
   private readonly timer: ReturnType<typeof setInterval>;
@@ -101,12 +106,12 @@ export class Coordinator {
   }
 
   /** Answers one line through any worker. After the drain signal, lines that no worker has begun get "busy" (503). */
-  readonly execute: Execute = async ({ url, body, signal }) => {
+  readonly execute: Execute = async ({ url, body, readImageFile, signal }) => {
     signal.throwIfAborted();
     if (this.failure) throw this.failure;
     if (this.closed || this.options.drainSignal.aborted) return NOT_BEGUN;
     const { promise, resolve, reject } = Promise.withResolvers<Awaited<ReturnType<Execute>>>();
-    const line = this.lines.add({ url, body, resolve, reject });
+    const line = this.lines.add({ url, body, readImageFile, resolve, reject });
     this.queue.add(line);
     try {
       return await abortable(promise, signal);
@@ -182,14 +187,35 @@ export class Coordinator {
 
   private receive(message: Msg): void {
     if (this.closed || this.options.connection.nats.isClosed()) return;
-    let reply: Uint8Array;
     try {
-      reply = this.answer(lastWord(message.subject), message.data);
+      const verb = lastWord(message.subject);
+      if (verb === "image") {
+        return void this.sendImage(message, decodeMessage(imageRequest, message.data).head);
+      }
+      message.respond(this.answer(verb, message.data));
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
-      reply = encodeMessage({ error: error.message });
+      message.respond(encodeMessage({ error: error.message }));
     }
-    message.respond(reply);
+  }
+
+  /** Sends a part of an image file that a worker's line names. The file is read once for all its parts. */
+  private async sendImage(
+    message: Msg,
+    { line, attempt, url, offset }: z.infer<typeof imageRequest>,
+  ): Promise<void> {
+    const key = `${attempt} ${url}`;
+    const found = await (this.images.get(key) ?? this.lines.imagesOf(line, attempt)?.(url));
+    if (this.closed || this.options.connection.nats.isClosed()) return;
+    if (found === undefined) return void message.respond(encodeMessage({ state: "fenced" }));
+    if (typeof found === "string") {
+      return void message.respond(encodeMessage({ state: "unreadable", reason: found }));
+    }
+    const part = found.subarray(offset, offset + this.options.connection.chunk);
+    this.images.delete(key);
+    if (offset + part.length < found.length) this.images.set(key, found);
+    for (const oldest of this.images.keys()) if (this.images.size > MAX_IMAGES) this.images.delete(oldest);
+    message.respond(encodeMessage({ state: "read", total: found.length }, part));
   }
 
   private answer(verb: string, data: Uint8Array): Uint8Array {
@@ -207,7 +233,8 @@ export class Coordinator {
         if (!this.workers.has(worker)) return encodeMessage({ state: "stranger" });
         const request = this.lines.take(line, attempt, worker);
         if (typeof request === "string") return encodeMessage({ state: request });
-        const head = { state: "granted", total: request.length };
+        const files = this.lines.imagesOf(line, attempt) !== undefined;
+        const head = { state: "granted", total: request.length, files };
         return encodeMessage(head, request.subarray(offset, offset + this.options.connection.chunk));
       }
       case "answer": {

@@ -1,5 +1,6 @@
 import { concat } from "@std/bytes/concat.js";
 import type { Answer } from "../answers.ts";
+import type { ReadImage } from "../run/dispatch.ts";
 import {
   type AnswerReply,
   type AnswerRequest,
@@ -21,6 +22,7 @@ export interface WorkerAnswer extends Answer {
 export interface OpenLine {
   readonly url: string;
   readonly body: Record<string, unknown>;
+  readonly readImageFile?: ReadImage;
   readonly resolve: (answer: Answer | WorkerAnswer) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -78,6 +80,12 @@ export class OpenLines {
     if (line === undefined) return;
     for (const attempt of line.attempts.values()) this.dropParts(attempt);
     this.lines.delete(id);
+  }
+
+  /** Returns the function that reads image files of the line; undefined without files, or if the attempt is over. */
+  imagesOf(id: number, token: string): ReadImage | undefined {
+    const line = this.lines.get(id);
+    return line?.attempts.has(token) ? line.readImageFile : undefined;
   }
 
   /** Returns the line's request as JSON, for a new attempt or one that continues to fetch it. */

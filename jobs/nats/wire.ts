@@ -8,8 +8,8 @@ import { parseRequest } from "../written_numbers.ts";
  * `batch worker`.
  *
  *   compy.batch.runs              coordinator to all, twice a second: the roll call of a run (RunNotice)
- *   compy.batch.run.RUN.VERB      worker to coordinator: join (its reply to each roll call), leave, take and answer;
- *                                 ping, from other coordinators
+ *   compy.batch.run.RUN.VERB      worker to coordinator: join (its reply to each roll call), leave, take, image and
+ *                                 answer; ping, from other coordinators
  *   compy.batch.work.RUN.LINE     the queue, in the JetStream stream STREAM: one empty item per line
  *
  * JetStream delivers the items, redelivers them when a worker falls silent, and keeps them until they are acknowledged.
@@ -19,7 +19,7 @@ import { parseRequest } from "../written_numbers.ts";
  */
 
 /** Version of the messages. Coordinators and workers of different versions refuse each other. */
-export const WIRE_VERSION = 4;
+export const WIRE_VERSION = 5;
 export const STREAM = "compy-batch";
 export const WORK_SUBJECTS = "compy.batch.work.>";
 export const RUNS_SUBJECT = "compy.batch.runs";
@@ -35,7 +35,7 @@ const MOST_CHUNK = 512 * 1024;
 const MAX_HEAD_BYTES = 256 * 1024;
 const MAX_IDENTITY = 32;
 
-export type Verb = "join" | "leave" | "take" | "answer" | "ping";
+export type Verb = "join" | "leave" | "take" | "image" | "answer" | "ping";
 
 export function lineSubject(run: string, line: number | "*"): string {
   return `compy.batch.work.${run}.${line}`;
@@ -117,10 +117,19 @@ export const refusal = z.enum([
 export type Refusal = z.infer<typeof refusal>;
 /**
  * Schema of the reply to a request for a line. "granted" comes with bytes of the line's request (LineRequest as JSON),
- * from the offset; `total` is its full length.
+ * from the offset; `total` is its full length. `files`: whether the line may name image files.
  */
 export const takeReply = z.union([
-  z.object({ state: z.literal("granted"), total: count.max(MAX_REQUEST_BYTES) }),
+  z.object({ state: z.literal("granted"), total: count.max(MAX_REQUEST_BYTES), files: z.boolean() }),
+  z.object({ state: refusal }),
+]);
+
+/** Schema of a worker's request for an image file that its line names. */
+export const imageRequest = z.object({ line: count, attempt, url: z.string(), offset: count });
+/** Schema of the reply: bytes of the file follow, from the offset; or the reason why the file cannot be read. */
+export const imageReply = z.union([
+  z.object({ state: z.literal("read"), total: count.max(MAX_REQUEST_BYTES) }),
+  z.object({ state: z.literal("unreadable"), reason }),
   z.object({ state: refusal }),
 ]);
 

@@ -1,7 +1,7 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
 import type { Msg } from "@nats-io/transport-node";
 import { abortable } from "@std/async/abortable.js";
-import { type Execute, sleep } from "../run/dispatch.ts";
+import { type Execute, type LineRequest, sleep } from "../run/dispatch.ts";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
 import { type Call, probeOf } from "../run/probe.ts";
@@ -239,9 +239,12 @@ class Worker {
     await attempt.deliver(answer);
   }
 
-  private async execute({ url, body }: Call, signal: AbortSignal): Promise<LineAnswer> {
+  private async execute(
+    { url, body, readImageFile }: Call & Pick<LineRequest, "readImageFile">,
+    signal: AbortSignal,
+  ): Promise<LineAnswer> {
     try {
-      return await this.options.answerer({ url, body, priority: "batch", signal });
+      return await this.options.answerer({ url, body, readImageFile, priority: "batch", signal });
     } catch (error) {
       return { failed: String(error instanceof Error ? error.message : error).slice(0, 1000) };
     }

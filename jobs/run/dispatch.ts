@@ -9,6 +9,9 @@ import type { Pace } from "./pace.ts";
 import { type Call, probeOf } from "./probe.ts";
 import { type TokenCounts, tokenCounts } from "../usage.ts";
 
+/** Returns the bytes of an image, or why it cannot be read. */
+export type ReadImage = (name: string) => Promise<Uint8Array<ArrayBuffer> | string>;
+
 /** A batch line for the engine or workers that answer it. */
 export interface LineRequest {
   readonly url: string;
@@ -17,7 +20,9 @@ export interface LineRequest {
   /** Owner of the line: lines of different owners share no cached prompts. */
   readonly owner?: string;
   /** Returns the bytes of an image that the owner has uploaded, or why it cannot be read. */
-  readonly readUpload?: (id: string) => Promise<Uint8Array<ArrayBuffer> | string>;
+  readonly readUpload?: ReadImage;
+  /** Returns the bytes of the image file at a `file:` URL, or why it cannot be read. */
+  readonly readImageFile?: ReadImage;
   readonly signal: AbortSignal;
 }
 

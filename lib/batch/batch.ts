@@ -2,6 +2,7 @@ import { type BatchTable, tableOf } from "./table.ts";
 import { refuse, toCompyError } from "../errors.ts";
 import { loadedOf, type Model } from "../model.ts";
 import { checkOptions, type OptionTable, positive } from "../options.ts";
+import type { LineEngine } from "../../jobs/setup.ts";
 
 /**
  * The files of a batch and how to answer them.
@@ -33,6 +34,11 @@ export interface BatchOptions {
    * it is not written.
    */
   readonly errors?: string;
+  /**
+   * A folder of images. Lines may name its files as `file:PATH`, with a path relative to the folder, and a table's column
+   * of images may have paths. The folder's path is part of the job's identity.
+   */
+  readonly images?: string;
   /** Number of lines in progress; default 1.5 times the number of requests that the model runs together. */
   readonly parallel?: number;
   /** The order of the output's lines: as in the input (default) or in order of completion. */
@@ -58,6 +64,7 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
   table: "object",
   output: "text",
   errors: "text",
+  images: "text",
   parallel: "number",
   order: "text",
   strict: "switch",
@@ -190,6 +197,7 @@ export async function runBatch(
     refuse("order", 'must be "input" with a table, whose rows keep their order', order);
   }
   const table = options.table && await tableOf(input, output, options.table);
+  const images = options.images === undefined ? undefined : await folderOf(options.images);
   // The modules are imported on demand, so that the library starts faster and runs without a file system.
   const [{ runJob }, { LINE_LIMITS, lineEngine, openedEngine }, { bodyExaminer }] = await Promise.all([
     import("../../jobs/setup.ts"),
@@ -222,7 +230,8 @@ export async function runBatch(
       sequences: isOwn ? undefined : loadedOf(model).engine.slots().length,
       connect: async () => {
         const opened = isOwn ? own = await model() : model;
-        return { ...lineEngine(await openedEngine(opened)), close: async () => {} };
+        const engine = { ...lineEngine(await openedEngine(opened)), close: async () => {} };
+        return images?.(engine) ?? engine;
       },
       onEvent: (event) => {
         if (event.type === "refused") onRefused?.(event.refusal);
@@ -234,6 +243,15 @@ export async function runBatch(
   } finally {
     await own?.close();
   }
+}
+
+/** Returns the function that lets an engine's lines name images of the folder. Throws CompyError for another path. */
+async function folderOf(path: string) {
+  const { openImageFolder, withImages } = await import("./image_folder.ts");
+  const folder = await openImageFolder(path).catch((error: Error) =>
+    refuse("images", `must be a folder: ${error.message}`, path)
+  );
+  return (engine: LineEngine) => withImages(engine, folder);
 }
 
 /** Returns the default path of a job's error file. */

@@ -1,5 +1,6 @@
 import { fromFileUrl, resolve, SEPARATOR } from "@std/path";
 import { MOST_IMAGE_BYTES } from "../../engine/mod.ts";
+import type { LineEngine } from "../../jobs/setup.ts";
 
 /** A folder of images that batch lines may name. */
 export interface ImageFolder {
@@ -14,6 +15,16 @@ export async function openImageFolder(folder: string): Promise<ImageFolder> {
   const path = await Deno.realPath(folder);
   if (!(await Deno.stat(path)).isDirectory) throw new Error(`"${folder}" is not a folder`);
   return { path, read: (url) => read(path, url) };
+}
+
+/** Returns an engine whose lines may name images of the folder. The folder's path is part of the job's identity. */
+export function withImages(engine: LineEngine, folder: ImageFolder | undefined): LineEngine {
+  if (!folder) return engine;
+  return {
+    ...engine,
+    settings: { ...engine.settings, "images folder": folder.path },
+    execute: (request) => engine.execute({ ...request, readImageFile: folder.read }),
+  };
 }
 
 /**

@@ -24,6 +24,11 @@ export interface BatchTable {
    * prompt per line: `{text}`, the line itself.
    */
   readonly prompt?: string;
+  /**
+   * Column with an image for each row, which comes before the prompt: its bytes (Parquet), a data URL, or a path in the
+   * batch's folder `images`.
+   */
+  readonly image?: string;
   /** System prompt, the same for all rows. */
   readonly system?: string;
   /** A JSON schema that the answers match. Each property of an object schema gets a column. */
@@ -44,6 +49,7 @@ export interface BatchTable {
 
 const TABLE_OPTIONS: OptionTable<BatchTable> = {
   prompt: "text",
+  image: "text",
   system: "text",
   schema: "object",
   maxTokens: "number",
@@ -96,7 +102,12 @@ export async function tableOf(
   const form = new tables.AnswerForm(schema);
   const openInput = tables.openTableInput({
     read: { format: format!, separator: separator ?? tables.separatorOf(input) },
-    question: { prompt: prompt!, system: table.system, fields: tables.requestFields(table) },
+    question: {
+      prompt: prompt!,
+      system: table.system,
+      image: table.image,
+      fields: tables.requestFields(table),
+    },
     form,
     write: {
       format: outputFormat!,

@@ -3,6 +3,8 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { EngineError } from "../../../engine/api/errors.ts";
 import type { PromptImage } from "../../../engine/api/request.ts";
 import { loadEngine } from "../../../engine/load/load.ts";
+import { fullTier } from "../../../testing/tier.ts";
+import { bytesOfContext } from "../preemption_scenario.ts";
 import { answer, markOf, TEXT, tierOf, withModel } from "./answering.ts";
 import { picture, prepared, synthesizeVision, type TowerName, TOWERS, withFiles } from "./files.ts";
 
@@ -73,6 +75,43 @@ Deno.test("vision: prompts with images are not stored on disk, because names on 
     }
   });
 });
+
+for (const tower of ["qwen3vl", "gemma3"] as const) {
+  fullTier.test(`vision: ${tower} answers as alone when KV memory runs out and requests with images are preempted`, async () => {
+    await withFiles({ tower, type: "Q8_0", seed: 5 }, async (files) => {
+      const kvBytes = await bytesOfContext(files.model, "f16", 192);
+      const load = {
+        model: files.model,
+        backend: "cpu",
+        threads: 2,
+        contextLength: 192,
+        parallel: 4,
+      } as const;
+      const { engine } = await loadEngine({ ...load, kvBytes });
+      try {
+        const images = await Promise.all(["a", "b"].map((seed) => prepared(picture(seed, 96, 64), files)));
+        const prompt = [...TEXT, markOf(engine, tower), ...TEXT];
+        const ask = (i: number) =>
+          answer(engine, {
+            prompt,
+            images: [images[i % 2]],
+            maxTokens: 100,
+            ignoreEos: true,
+            ...i < 2 ? {} : { sampling: { seed: i } },
+          });
+        const each = [0, 1, 2, 3, 4, 5, 6, 7];
+        const alone = [];
+        for (const i of each) alone.push((await ask(i)).tokens);
+        assertEquals(engine.stats().preemptions, 0);
+        const beside = await Promise.all(each.map(ask));
+        assertEquals(beside.map(({ tokens }) => tokens), alone);
+        assert(engine.stats().preemptions > 0);
+      } finally {
+        await engine.close();
+      }
+    });
+  });
+}
 
 Deno.test("vision: refuses a prompt whose image tokens do not match the images in number", async () => {
   await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 5 }, async (engine, files) => {

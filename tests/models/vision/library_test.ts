@@ -1,5 +1,6 @@
 /** Images in the library's `chat` and `generate`, by a seeded model. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { runBatch } from "../../../lib/batch/batch.ts";
 import { CompyError, type ErrorCode } from "../../../lib/errors.ts";
 import { loadModel, type Model } from "../../../lib/model.ts";
 import { withFiles } from "./files.ts";
@@ -44,6 +45,38 @@ Deno.test("library: chat and generate answer about images, from bytes and from a
       OPTIONS,
     ).answer();
     assertEquals(none.finishReason, "length");
+  });
+});
+
+Deno.test("library: batches answer about images of a folder, in lines and in a table's column", async () => {
+  await withModel(true, async (model) => {
+    const folder = await Deno.makeTempDir({ prefix: "library-images-" });
+    try {
+      const bytes = await png(64, 64, 1);
+      await Deno.writeFile(`${folder}/a.png`, bytes);
+      const content = [{ type: "image_url", image_url: { url: "file:a.png" } }, { type: "text", text: "?" }];
+      const body = { messages: [{ role: "user", content }], max_tokens: 4, temperature: 0 };
+      const line = { custom_id: "a", method: "POST", url: "/v1/chat/completions", body };
+      const [input, output] = [`${folder}/in.jsonl`, `${folder}/out.jsonl`];
+      await Deno.writeTextFile(input, JSON.stringify(line));
+      assertEquals((await runBatch(model, { input, output, images: folder })).counts.completed, 1);
+      const answered = JSON.parse(await Deno.readTextFile(output)).response.body.choices[0].message.content;
+      const { text } = await model.chat([{ role: "user", content: "?", images: [bytes] }], OPTIONS).answer();
+      assertEquals(answered, text);
+      await Deno.writeTextFile(`${folder}/in.csv`, "file\na.png\n");
+      const table = { prompt: "?", image: "file", maxTokens: 4, outputFormat: "jsonl" as const };
+      await runBatch(model, {
+        input: `${folder}/in.csv`,
+        output: `${folder}/rows.jsonl`,
+        images: folder,
+        table,
+      });
+      assertEquals(JSON.parse(await Deno.readTextFile(`${folder}/rows.jsonl`)).answer, text);
+      const other = runBatch(model, { input, output, images: `${folder}/in.csv` });
+      assertEquals((await refusal(other))[0], "invalid_request");
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
   });
 });
 
