@@ -15,6 +15,7 @@ import { median } from "../bench/samples.ts";
 import { command, Options, print, UsageError } from "../bench/shell.ts";
 import { blocksOf, Steps } from "../bench/steps.ts";
 import { asTable } from "../bench/table.ts";
+import { scripted } from "./scripted_drafts.ts";
 
 const HELP = `Measure what a model's own layer that drafts (MTP) costs, and how much sooner answers are there.
 
@@ -23,13 +24,15 @@ Usage: deno task bench:drafts --model FILE.gguf [options]
   --context N   tokens before those that are decoded (default 512)
   --steps N     steps of each kind, in turns (default 40)
   --tokens N    of each answer (default 200; 0 leaves the answers out)
+  --scripted N  instead: N rounds of answers whose drafts are right as often as papers report
   --npl N       instead, of any model: steps in which each of N sequences has 1 to 8 rows
   --help        this text
 
 First the milliseconds of a step without the layer and with it, of steps with 2, 3 and 4 rows of a sequence, whose logits
 are all wanted, and of a draft: the median, the least and the most. Then answers with and without drafts, one at a time, greedy
 and sampled: tokens a second, and how many tokens of drafts were right. With --npl, beside the times how many times as many tokens a
-second there would be were all drafts right, or nine tokens of ten. Exit code: 0 done, 1 failed, 2 wrong usage.
+second there would be were all drafts right, or nine tokens of ten. With --scripted, a script proposes the right tokens with those
+probabilities, while the model's layer costs its time. Exit code: 0 done, 1 failed, 2 wrong usage.
 `;
 
 const PROMPTS = [
@@ -45,7 +48,7 @@ const ROWS = [1, 2, 3, 4, 5, 6, 8] as const;
 const MODES = ["off", "mtp", "lookup", "auto"] as const;
 
 await command("bench:drafts", HELP, async () => {
-  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl"]);
+  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl", "scripted"]);
   const model = options.text("model");
   if (model === undefined) {
     throw new UsageError("--model must name a file whose model has a layer that drafts, or with --npl any");
@@ -53,6 +56,9 @@ await command("bench:drafts", HELP, async () => {
   if (options.text("npl") !== undefined) {
     const sequences = options.count("npl", 64, 16);
     return await crowd(model, sequences, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
+  }
+  if (options.text("scripted") !== undefined) {
+    return await scripted(model, options.count("tokens", 1e6, 200), options.count("scripted", 1e3, 3));
   }
   await costs(model, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
   if (options.text("tokens") !== "0") await answers(model, options.count("tokens", 1e6, 200));
