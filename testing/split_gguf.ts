@@ -1,4 +1,6 @@
+import { FORMATS } from "../engine/gguf/formats.ts";
 import { parseGguf } from "../engine/gguf/reader.ts";
+import type { TensorType } from "../engine/gguf/types.ts";
 
 /** Bytes of a value by GGUF's type id; strings (8) and arrays (9) contain their own size. */
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
@@ -61,45 +63,58 @@ function keyValueEnd(bytes: Uint8Array): number {
   return at;
 }
 
+/** A tensor to write. */
+export interface NewTensor {
+  readonly name: string;
+  readonly type: TensorType;
+  readonly shape: readonly number[]; // ggml order
+  readonly bytes: Uint8Array;
+}
+
+/** Starts a file of version 3 with this number of tensors and metadata keys. */
+function start(tensors: number, keys: number): Out {
+  return new Out().bytes(new TextEncoder().encode("GGUF")).number(3, 4).number(tensors, 8).number(keys, 8);
+}
+
+/** Writes the table of the tensors and their bytes. */
+function finish(out: Out, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer> {
+  let offset = 0;
+  for (const { name, type, shape, bytes } of tensors) {
+    out.string(name).number(shape.length, 4);
+    for (const size of shape) out.number(size, 8);
+    out.number(FORMATS[type].id, 4).number(offset, 8);
+    offset += Math.ceil(bytes.length / ALIGNMENT) * ALIGNMENT;
+  }
+  out.pad();
+  for (const { bytes } of tensors) out.bytes(bytes).pad();
+  return out.result();
+}
+
+/** Returns a GGUF file with the metadata of the file `bytes` and these tensors. */
+export function withTensors(bytes: Uint8Array, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer> {
+  const keys = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(16, true));
+  return finish(start(tensors.length, keys).bytes(bytes.subarray(24, keyValueEnd(bytes))), tensors);
+}
+
 /** Splits a GGUF file like llama.cpp's splitter: `count` files with about the same number of tensors. */
 export function splitGguf(bytes: Uint8Array, count: number): Uint8Array<ArrayBuffer>[] {
   const keyValues = bytes.subarray(24, keyValueEnd(bytes));
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const tensors = [...parseGguf(bytes).tensors.values()];
-  const typeIds = new Map(
-    tensors.map((tensor) => [tensor.name, typeId(view, bytes, tensor.name, keyValues.byteLength + 24)]),
+  const keys = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(16, true));
+  const tensors = Array.from(
+    parseGguf(bytes).tensors.values(),
+    ({ name, type, shape, offset, byteLength }) => (
+      { name, type, shape, bytes: bytes.subarray(offset, offset + byteLength) }
+    ),
   );
   return Array.from({ length: count }, (_, number) => {
     const [from, to] = [number, number + 1].map((n) => Math.floor(tensors.length * n / count));
-    const own = tensors.slice(from, to);
-    const out = new Out().bytes(new TextEncoder().encode("GGUF")).number(3, 4).number(own.length, 8);
-    out.number(3 + (number === 0 ? Number(view.getBigUint64(16, true)) : 0), 8);
+    const out = start(to - from, 3 + (number === 0 ? keys : 0));
     if (number === 0) out.bytes(keyValues);
     out.string("split.no").number(2, 4).number(number, 2);
     out.string("split.count").number(2, 4).number(count, 2);
     out.string("split.tensors.count").number(5, 4).number(tensors.length, 4);
-    let offset = 0;
-    for (const { name, shape, byteLength } of own) {
-      out.string(name).number(shape.length, 4);
-      for (const size of shape) out.number(size, 8);
-      out.number(typeIds.get(name)!, 4).number(offset, 8);
-      offset += Math.ceil(byteLength / ALIGNMENT) * ALIGNMENT;
-    }
-    out.pad();
-    for (const { offset, byteLength } of own) out.bytes(bytes.subarray(offset, offset + byteLength)).pad();
-    return out.result();
+    return finish(out, tensors.slice(from, to));
   });
-}
-
-/** Returns a tensor's type in the file's table. */
-function typeId(view: DataView, bytes: Uint8Array, wanted: string, start: number): number {
-  const text = new TextDecoder();
-  for (let at = start;;) {
-    const nameEnd = at + 8 + Number(view.getBigUint64(at, true));
-    const type = nameEnd + 4 + 8 * view.getUint32(nameEnd, true);
-    if (text.decode(bytes.subarray(at + 8, nameEnd)) === wanted) return view.getUint32(type, true);
-    at = type + 4 + 8;
-  }
 }
 
 /** Writes the files as NAME-00001-of-00003.gguf and so on in one folder. Returns their paths. */

@@ -44,7 +44,7 @@ export async function perplexity(
 }
 
 function fromLogProbabilities(text: string): number {
-  const found: number[] = JSON.parse(text);
+  const found: number[] = JSON.parse(text).flat();
   return Math.exp(-found.reduce((sum, p) => sum + p, 0) / found.length);
 }
 
@@ -70,7 +70,8 @@ async function compareModel(path: string, peer: string, count: number): Promise<
   say(`  exact (f64, keys and values too): ${exact.toFixed(4)}`);
   for (const [kvType, mostApart, peerType] of KV_TYPES) {
     const args = [here("llama_cpp_perplexity.mjs"), path, ...(peerType ? [peerType] : [])];
-    const peers = fromLogProbabilities(await run("node", args, peer, JSON.stringify(tokens)));
+    const input = JSON.stringify({ chunks: [tokens], first: 0, cut: 1 });
+    const peers = fromLogProbabilities(await run("node", args, peer, input));
     const limits = {
       maxRows: CUTS.at(-1)!,
       maxLogitRows: CUTS.at(-1)!,

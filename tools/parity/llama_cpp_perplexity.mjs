@@ -1,10 +1,10 @@
-// The log-probability that llama.cpp gives each token of a text but the first: run by Node in a folder where node-llama-cpp is
-// installed.
+// The log-probabilities that llama.cpp gives the tokens of texts: run by Node in a folder where node-llama-cpp is installed.
 //
-//   node llama_cpp_perplexity.mjs MODEL.gguf [KV_TYPE] < tokens.json > log-probabilities.json
+//   node llama_cpp_perplexity.mjs MODEL.gguf [KV_TYPE] < {"chunks", "first", "cut"} > log-probabilities.json
 //
-// The input is a JSON list of token ids. The KV cache is llama.cpp's default, or of the type given (Q8_0), which takes flash
-// attention. One thread, so that the answers are the same again.
+// `chunks` has lists of token ids; each list is a separate sequence. The output has the log-probabilities of a list's tokens
+// after index `first`. `cut` tokens are computed at once. The KV cache is llama.cpp's default, or of the type given (Q8_0),
+// which takes flash attention. One thread, so that the answers are the same again.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { argv, cwd, exit, stdin, stdout } from "node:process";
@@ -22,17 +22,27 @@ const llama = await getLlama({
 });
 
 const [, , modelPath, kvType] = argv;
-const tokens = JSON.parse(await text(stdin));
+const { chunks, first, cut } = JSON.parse(await text(stdin));
 const KV = kvType
   ? { flashAttention: true, experimentalKvCacheKeyType: kvType, experimentalKvCacheValueType: kvType }
   : {};
 const model = await llama.loadModel({ modelPath });
-const context = await model.createContext({ contextSize: tokens.length + 8, threads: 1, ...KV });
+const contextSize = Math.max(...chunks.map((tokens) => tokens.length)) + 8;
+const context = await model.createContext({ contextSize, threads: 1, ...KV });
 const NEXT = { generateNext: { probabilities: true, options: { temperature: 0 } } };
 const sequence = context.getSequence();
 const found = [];
-for (const [i, token] of tokens.slice(0, -1).entries()) {
-  const evaluated = await sequence.controlledEvaluate([[token, NEXT]]);
-  found.push(Math.log(evaluated.at(-1).next.probabilities.get(tokens[i + 1])));
+for (const tokens of chunks) {
+  await sequence.clearHistory();
+  const scores = [];
+  for (let at = 0; at < tokens.length - 1; at += cut) {
+    const items = tokens.slice(at, Math.min(at + cut, tokens.length - 1))
+      .map((token, i) => at + i < first ? token : [token, NEXT]);
+    const evaluated = await sequence.controlledEvaluate(items);
+    for (let i = Math.max(0, first - at); i < items.length; i++) {
+      scores.push(Math.log(evaluated[i].next.probabilities.get(tokens[at + i + 1])));
+    }
+  }
+  found.push(scores);
 }
 stdout.write(JSON.stringify(found) + "\n", () => exit(0));
