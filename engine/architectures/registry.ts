@@ -90,7 +90,6 @@ export function imagesOf(file: GgufFile): Architecture["images"] {
   return architectureOf(file).images;
 }
 
-/** Whether the file has a layer that drafts tokens, of an architecture that can use it. Throws as buildPlan. */
 /** Returns whether the file has a complete layer that drafts tokens. Throws as buildPlan. */
 export function hasDraftLayer(file: GgufFile): boolean {
   const { drafts, allows } = architectureOf(file);
@@ -132,7 +131,7 @@ export function buildPlan(
   return finishPlan(builder, {
     architecture: hparams.architecture,
     vocabSize: hparams.vocabSize,
-    contextLength: hparams.contextLength,
+    contextLength: Math.min(hparams.contextLength, architecture.context?.(keys) ?? Infinity),
   });
 }
 

@@ -13,6 +13,14 @@ import {
 import type { SynthFile } from "./file.ts";
 import { writeNextToken } from "./qwen35.ts";
 
+/** Heads that choose blocks of tokens. */
+interface Indexer {
+  readonly headDim: number;
+  /** Number of blocks that a row attends to, and their length. */
+  readonly blocks: number;
+  readonly length: number;
+}
+
 export interface MixtureShape extends DecoderShape {
   readonly experts: ExpertsShape & {
     /** Number of shared experts, which every row uses. */
@@ -351,6 +359,48 @@ const SIGMOIDS = {
     },
     counts: ({ experts }) => ({ ...expertCounts(experts), expert_gating_func: SIGMOID }),
     feedForward: mixture(CHOICE_BIAS.usual),
+  }),
+  // The tests' contexts stay within the blocks that the indexer chooses.
+  "minimax-m3": decoder<MixtureShape & { readonly indexer: Indexer }>("minimax-m3", {
+    tiny: {
+      heads: 8,
+      kvHeads: 2,
+      headDim: 64,
+      rotated: 32,
+      ropeBase: 5e6,
+      untied: true,
+      // Near ties between more experts would dominate the distances, also in llama.cpp.
+      experts: { count: 8, used: 2, feedForward: 256, shared: 1, scale: 1.25 },
+      leadingDense: 1,
+      indexer: { headDim: 64, blocks: 16, length: 128 },
+    },
+    real: {
+      // The number of dense layers is an assumption.
+      "minimax-m3": published([6144, 12_288, 60, 200_064, 524_288], [64, 4, 128], 5e6, {
+        rotated: 64,
+        untied: true,
+        experts: { count: 128, used: 4, feedForward: 3072, shared: 1, scale: 2 },
+        leadingDense: 3,
+        indexer: { headDim: 128, blocks: 16, length: 128 },
+      }),
+    },
+    counts: ({ kvHeads, indexer, ...shape }) => ({
+      ...sigmoidCounts({ kvHeads, ...shape }),
+      "attention.indexer.head_count": kvHeads,
+      "attention.indexer.key_length": indexer.headDim,
+      "attention.indexer.top_k": indexer.blocks,
+      "attention.indexer.block_size": indexer.length,
+      "attention.indexer.local_blocks": 1,
+    }),
+    afterCounts: writeWeights,
+    feedForward(file, block, shape, layer) {
+      mixture(CHOICE_BIAS.large)(file, block, shape, layer);
+      if (layer < shape.leadingDense!) return;
+      const { embedding, kvHeads, indexer: { headDim } } = shape;
+      file.matrix(`${block}.indexer.q_proj`, embedding, kvHeads * headDim);
+      file.matrix(`${block}.indexer.k_proj`, embedding, headDim);
+      for (const norm of ["q_norm", "k_norm"]) file.vector(`${block}.indexer.${norm}.weight`, headDim);
+    },
   }),
   bailingmoe2: decoder<
     MixtureShape & { readonly groups: { readonly count: number; readonly used: number } }

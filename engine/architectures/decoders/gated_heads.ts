@@ -25,10 +25,15 @@ const STEP35: Family = {
     const { type, factor } = h.ropeScaling;
     if (type !== "none") keys.refuse("rope.scaling.factor", String(factor), "1 in this architecture");
     const experts = readSigmoidExperts(b.file, h, { together: true });
-    const traits = withExperts(b, h, experts, {
-      chosen: limitsOf(keys, h, "swiglu_clamp_exp"),
-      shared: limitsOf(keys, h, "swiglu_clamp_shexp"),
-    });
+    const [chosen, shared] = ["swiglu_clamp_exp", "swiglu_clamp_shexp"].map((name) =>
+      limitsOf(keys, h, name)
+    );
+    const traits = withExperts(
+      b,
+      h,
+      experts,
+      (layer) => ({ chosen: { limit: chosen[layer] }, shared: { limit: shared[layer] } }),
+    );
     const rotated = h.ropeDimensionCount / 2;
     if (rotated % 2 !== 0) keys.refuse("rope.dimension_count", String(2 * rotated), "a multiple of 4");
     const base = keys.ropeBase(h.ropeFreqBase, "_swa");

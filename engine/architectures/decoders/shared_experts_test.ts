@@ -1,5 +1,5 @@
 /**
- * Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures and MiniMax M2: expert weights, and files that are
+ * Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures, MiniMax M2 and M3: expert weights, and files that are
  * refused by key or tensor.
  */
 import { assertEquals } from "@std/assert";
@@ -8,10 +8,11 @@ import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile, MetadataValue } from "../../gguf/types.ts";
 import { GATE_ACTIVATIONS } from "../../plan/ops/gate.ts";
+import { GLU_NAMES } from "../../plan/values.ts";
 import { buildPlan } from "../registry.ts";
 import { testRefusals } from "../testing.ts";
 
-const NAMES = ["hunyuan-moe", "deepseek", "bailingmoe", "qwen2moe", "minimax-m2"] as const;
+const NAMES = ["hunyuan-moe", "deepseek", "bailingmoe", "qwen2moe", "minimax-m2", "minimax-m3"] as const;
 type Name = typeof NAMES[number];
 
 const FILES = Object.fromEntries(
@@ -30,6 +31,7 @@ const ROUTES: Readonly<Record<Name, unknown>> = {
   bailingmoe: Array(2).fill([false, true, 1]),
   qwen2moe: Array(2).fill([false, false, 1]),
   "minimax-m2": Array(2).fill([true, true, 1]),
+  "minimax-m3": [[true, true, 2]],
 };
 
 for (const name of NAMES) {
@@ -66,6 +68,19 @@ Deno.test("minimax-m2: norms queries and keys over all heads, and rotates part o
   assertEquals(ropes.map(({ rotated, qNorm }) => [rotated, qNorm]), [[32, undefined], [32, undefined]]);
 });
 
+Deno.test("minimax-m3: clamps SwiGLU in dense blocks, chosen and shared experts", () => {
+  const units = buildPlan(FILES["minimax-m3"]).ops.flatMap((op) =>
+    op.op === "glu" || op.op === "expert_glu" ? [[op.op, GLU_NAMES[op.activation]]] : []
+  );
+  assertEquals(units, ["glu", "expert_glu", "glu"].map((op) => [op, "swiglu_oai"]));
+});
+
+Deno.test("minimax-m3: has the context of which the indexer chooses all blocks", () => {
+  const file = FILES["minimax-m3"];
+  assertEquals(buildPlan(changed(file, { key: ["context_length", 4096] })).contextLength, 16 * 128);
+  assertEquals(buildPlan(changed(file, { key: ["context_length", 1024] })).contextLength, 1024);
+});
+
 const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefined])[] = [
   ...NAMES.flatMap((name) =>
     ([["expert_count", 0], ["expert_used_count", 17], ["expert_group_count", 4]] as const).map(
@@ -91,6 +106,9 @@ const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefi
   ["minimax-m2", "expert_gating_func", undefined],
   ["minimax-m2", "expert_shared_count", 1],
   ["minimax-m2", "expert_weights_scale", 2],
+  ["minimax-m3", "attention.indexer.top_k", undefined],
+  ["minimax-m3", "attention.indexer.block_size", 0],
+  ["minimax-m3", "expert_shared_count", undefined],
 ];
 
 const TENSORS: readonly (readonly [Name, tensor: string, shape: number[] | undefined])[] = [
@@ -116,6 +134,9 @@ const TENSORS: readonly (readonly [Name, tensor: string, shape: number[] | undef
   ["minimax-m2", "blk.1.attn_k_norm.weight", undefined],
   ["minimax-m2", "blk.1.exp_probs_b.bias", undefined],
   ["minimax-m2", "blk.1.ffn_gate_shexp.weight", [256, 256]],
+  ["minimax-m3", "blk.0.attn_q_norm.weight", [512]],
+  ["minimax-m3", "blk.1.exp_probs_b.bias", undefined],
+  ["minimax-m3", "blk.1.ffn_gate_shexp.weight", undefined],
 ];
 
 for (const name of NAMES) {

@@ -15,6 +15,7 @@ import {
   biasOfChoice,
   countedWidth,
   feedForward,
+  type GatedUnit,
   readWeighed,
   type SharedExperts,
   sharedMixture,
@@ -84,24 +85,35 @@ export function readGroups(
   return { count: groups, used: chosen };
 }
 
-/** Bounds of SwiGLU's factors by layer, as in `glu`: of the chosen experts, and of shared experts and dense layers. */
-export interface Limits {
-  readonly chosen: readonly number[];
-  readonly shared: readonly number[];
+/** Maximum of MiniMax M3's number of blocks, and of their length. */
+const MAX_CHOICES = 65_536;
+
+/** What a layer's blocks compute: the chosen experts, and shared experts or the dense block. */
+export interface LayerUnits {
+  readonly chosen: GatedUnit;
+  readonly shared: GatedUnit;
 }
 
-/** Reads a decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
-export function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts, limits?: Limits) {
+/**
+ * Reads a decoder with sigmoid-weighted experts; `unitsOf` a layer are by default SwiGLU. Layers that draft tokens are
+ * left out.
+ */
+export function withExperts(
+  b: PlanBuilder,
+  h: Hparams,
+  experts: SigmoidExperts,
+  unitsOf?: (layer: number) => LayerUnits,
+) {
   return {
     layerCount: leaveOutDrafting(b, h),
     feedForward(x: Value, addTo: Value, name: TensorName, layer: number): void {
-      const [limit, sharedLimit] = [limits?.chosen[layer], limits?.shared[layer]];
+      const units = unitsOf?.(layer);
       if (layer < experts.denseLayers) {
-        return void feedForward(b, x, h.feedForwardLength, name, { addTo }, sharedLimit);
+        return void feedForward(b, x, h.feedForwardLength, name, { addTo }, units?.shared);
       }
       const bias = biasOfChoice(b, name) ?? name("exp_probs_b.bias");
-      const options = { ...experts.weighed, sigmoid: true, bias, limit };
-      sharedMixture(b, x, { ...experts, sharedLimit }, name, { addTo }, options);
+      const options = { ...experts.weighed, ...units?.chosen, sigmoid: true, bias };
+      sharedMixture(b, x, { ...experts, sharedUnit: units?.shared }, name, { addTo }, options);
     },
   };
 }
@@ -223,6 +235,29 @@ const MIMO2: Family = {
   },
 };
 
+/** What MiniMax M3's blocks compute. */
+const CLAMPED: GatedUnit = { activation: "swiglu_oai" };
+
+/**
+ * MiniMax M3: partial rotation, norms of heads, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. An indexer
+ * chooses blocks of tokens, and up to its number of blocks rows attend to all tokens. compy computes only such contexts, so
+ * it leaves the indexer out. Sources: Hugging Face transformers, models/minimax_m3_vl; llama.cpp,
+ * src/models/minimax-m3.cpp.
+ */
+const MINIMAX_M3: Family = {
+  architecture: "minimax-m3",
+  traits: { headNorms: true },
+  allows: { experts: true },
+  context(keys) {
+    const count = (name: string) => keys.count(`attention.indexer.${name}`, MAX_CHOICES);
+    return count("top_k") * count("block_size");
+  },
+  read(b, h) {
+    b.leaveOut((tensor) => tensor.includes(".indexer."));
+    return withExperts(b, h, readSigmoidExperts(b.file, h), () => ({ chosen: CLAMPED, shared: CLAMPED }));
+  },
+};
+
 /** Refuses layers without heads, KV heads or a dense width, which other architectures may have. */
 function refuseMissing(h: Hparams, keys: ArchitectureKeys): void {
   for (const { heads, kvHeads } of h.layers) {
@@ -231,4 +266,12 @@ function refuseMissing(h: Hparams, keys: ArchitectureKeys): void {
   }
 }
 
-export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2, EXAONE_MOE, HY_V3, DOTS1, MIMO2];
+export const SIGMOID_EXPERTS: readonly Family[] = [
+  GLM4MOE,
+  BAILINGMOE2,
+  EXAONE_MOE,
+  HY_V3,
+  DOTS1,
+  MIMO2,
+  MINIMAX_M3,
+];

@@ -5,9 +5,16 @@ import { gate } from "../../plan/ops/gate.ts";
 import { glu } from "../../plan/ops/glu.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
+import type { Activation } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
 import { mixture, type MixtureOptions } from "./mixture.ts";
+
+/** A gated unit: its activation, by default SiLU, and its bound as in `glu`, by default none. */
+export interface GatedUnit {
+  readonly activation?: Activation;
+  readonly limit?: number;
+}
 
 /** Chosen experts, and shared experts that process every row. */
 export interface SharedExperts extends ExpertHparams {
@@ -15,8 +22,8 @@ export interface SharedExperts extends ExpertHparams {
   readonly shared: number;
   /** Whether gate and up of the shared experts are one tensor, named like up. */
   readonly sharedFused?: boolean;
-  /** Bound of the shared experts' factors, as in `glu`; 0: none. */
-  readonly sharedLimit?: number;
+  /** What the shared experts compute; by default SwiGLU without a bound. */
+  readonly sharedUnit?: GatedUnit;
 }
 
 /** Maximum width of the shared experts together. */
@@ -70,7 +77,7 @@ export function sharedMixture(
   const residual = typeof to === "number" ? { addTo: made } : to;
   const called = (tensor: string) =>
     name(experts.sharedFused && tensor === "ffn_gate" ? "ffn_up_shexp" : `${tensor}_shexp`);
-  return feedForward(b, x, experts.shared, called, residual, experts.sharedLimit);
+  return feedForward(b, x, experts.shared, called, residual, experts.sharedUnit);
 }
 
 /** Adds the shared expert's output for x, times a sigmoid gate computed from each row. */
@@ -86,16 +93,16 @@ export function gatedSharedExpert(
   gate(b, weight, result, { activation: "sigmoid", addTo });
 }
 
-/** Returns a SwiGLU feed-forward output for x: added to a residual, or as a new value of `to` columns. */
+/** Returns a gated feed-forward output for x: added to a residual, or as a new value of `to` columns. */
 export function feedForward(
   b: PlanBuilder,
   x: Value,
   width: number,
   name: TensorName,
   to: Residual | number,
-  limit = 0,
+  { activation, limit }: GatedUnit = {},
 ): Value {
-  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width, "silu", limit);
+  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width, activation, limit);
   const out = typeof to === "number" ? { rows: to } : { rows: to.addTo.columns, ...to };
   return linear(b, ffn, [{ name: name("ffn_down"), ...out }])[0];
 }

@@ -28,8 +28,7 @@ from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
-from sigmoid_experts import Afmoe, BailingMoe2, Dots1, ExaoneMoe, Glm4Moe, HyV3
-from sigmoid_experts import Afmoe, BailingMoe2, ExaoneMoe, Glm4Moe, HyV3, MiMo2
+from sigmoid_experts import Afmoe, BailingMoe2, Dots1, ExaoneMoe, Glm4Moe, HyV3, MiMo2, MiniMaxM3
 from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
 from post_normed import Exaone4, MuseGlimmer, Olmo2
@@ -100,6 +99,7 @@ FAMILIES = {
     "bailingmoe2": BailingMoe2,
     "deepseek2": DeepSeek2,
     "minimax-m2": MiniMaxM2,
+    "minimax-m3": MiniMaxM3,
     "deepseek": Deepseek,
     "bailingmoe": BailingMoe,
     "afmoe": Afmoe,

@@ -2,7 +2,7 @@
 import numpy as np
 
 from model import sigmoid, silu
-from sigmoid_experts import Glm4Moe
+from sigmoid_experts import Glm4Moe, UnitExperts
 from yarn import yarn
 
 
@@ -39,7 +39,7 @@ class GatedHeads(Glm4Moe):
         return super().linear(x, name)
 
 
-class Step35(GatedHeads):
+class Step35(GatedHeads, UnitExperts):
     gate = staticmethod(sigmoid)
 
     def __init__(self, reader, context):
@@ -48,29 +48,9 @@ class Step35(GatedHeads):
         base = float(self.key("rope.freq_base")) ** -(np.arange(0, n, 2) / n)
         self.frequencies = base / self.weights["rope_freqs.weight"][:n // 2]
 
-    def limit(self, name, part):
-        return float(self.key(f"swiglu_clamp_{part}")[int(name.split(".")[1])]) or np.inf
-
-    def feed_forward(self, x, name, suffix=""):
-        if not suffix and f"{name}.ffn_gate_inp.weight" in self.weights:
-            return self.experts(x, name) + self.feed_forward(x, name, "_shexp")
-        gate, up, down = (self.weights[f"{name}.ffn_{part}{suffix}.weight"] for part in ("gate", "up", "down"))
-        return bounded(x @ gate.T, x @ up.T, self.limit(name, "shexp")) @ down.T
-
-    def experts(self, x, name):
-        scores, limit = sigmoid(self.linear(x, f"{name}.ffn_gate_inp")), self.limit(name, "exp")
-        gate, up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
-        out = np.zeros_like(x)
-        for row, (h, score, key) in enumerate(zip(x, scores, scores + self.bias(scores, name))):
-            chosen = np.argsort(-key, kind="stable")[:self.key("expert_used_count")]
-            for e in chosen:
-                weight = float(self.key("expert_weights_scale")) * score[e] / score[chosen].sum()
-                out[row] += weight * (down[e] @ bounded(gate[e] @ h, up[e] @ h, limit))
-        return out
-
-
-def bounded(gate, up, limit):
-    return np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
+    def unit(self, gate, up, name, part):
+        limit = float(self.key(f"swiglu_clamp_{part}")[int(name.split(".")[1])]) or np.inf
+        return np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
 
 
 class Laguna(GatedHeads):

@@ -82,6 +82,7 @@ class Dots1(Glm4Moe):
 
     feed_forward_norm = "ffn_norm"
 
+
 class MiMo2(Glm4Moe):
     """Layers with a window have their own KV heads, rotary base and sinks; values are scaled, and their heads narrower."""
 
@@ -126,3 +127,34 @@ class HyV3(Glm4Moe):
 
     def bias(self, scores, name):
         return self.weights[f"{name}.exp_probs_b"]
+
+
+class UnitExperts(Glm4Moe):
+    """A family states what chosen experts (`exp`), shared experts and dense blocks (`shexp`) do with their gates."""
+
+    feed_forward_norm = "ffn_norm"
+
+    def feed_forward(self, x, name, suffix=""):
+        if not suffix and f"{name}.ffn_gate_inp.weight" in self.weights:
+            return self.experts(x, name) + self.feed_forward(x, name, "_shexp")
+        gate, up, down = (self.weights[f"{name}.ffn_{part}{suffix}.weight"] for part in ("gate", "up", "down"))
+        return self.unit(x @ gate.T, x @ up.T, name, "shexp") @ down.T
+
+    def experts(self, x, name):
+        scores = sigmoid(self.linear(x, f"{name}.ffn_gate_inp"))
+        gate, up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
+        out = np.zeros_like(x)
+        for row, (h, score, key) in enumerate(zip(x, scores, scores + self.bias(scores, name))):
+            chosen = np.argsort(-key, kind="stable")[:self.key("expert_used_count")]
+            for e in chosen:
+                weight = float(self.key("expert_weights_scale")) * score[e] / score[chosen].sum()
+                out[row] += weight * (down[e] @ self.unit(gate[e] @ h, up[e] @ h, name, "exp"))
+        return out
+
+
+class MiniMaxM3(UnitExperts):
+    """MiniMax M3, as modeling_minimax_m3_vl.py has it, in contexts of which the indexer chooses all tokens: gpt-oss's unit."""
+
+    def unit(self, gate, up, name, part):
+        gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+        return gate * sigmoid(1.702 * gate) * (up + 1)
