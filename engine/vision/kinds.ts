@@ -10,15 +10,17 @@ import { average, merge } from "../plan/ops/merge.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { TowerKind, TowerShape } from "./kind.ts";
 
-/** Maximum tokens on a side of an image. Larger images are scaled down. */
-const MOST_SIDE = 32;
+/** Maximum tokens of Qwen's images. Larger images are scaled down. */
+const MOST_TOKENS = 1024;
 /** Qwen's smallest image, in pixels. */
 const LEAST_PIXELS = 256 * 256;
+/** Maximum tokens on a side of Pixtral's images, which bounds the memory of a step. Files state up to 64 tokens. */
+const MOST_SIDE = 64;
 
 /** Qwen3-VL and Qwen3.5. Source: Hugging Face transformers, models/qwen3_vl. */
 const QWEN3VL: TowerKind = {
   merged: ["spatial_merge_size", 2],
-  scaling: (_, factor) => ({ to: "pixels", least: LEAST_PIXELS, most: (MOST_SIDE * factor) ** 2 }),
+  scaling: (_, factor) => ({ to: "pixels", least: LEAST_PIXELS, most: MOST_TOKENS * factor ** 2 }),
   frames: 2,
   positions: "between points",
   norm: layerNorm,

@@ -34,7 +34,7 @@ const SIZES: Readonly<Record<string, ImageSizes>> = {
     deviations: [0.26862954, 0.26130258, 0.27577711],
     patch: 14,
     merged: 2,
-    scaling: { to: "longest", longest: 32 * 28 },
+    scaling: { to: "longest", longest: 1540 },
   },
 };
 

@@ -1,6 +1,7 @@
 /** Compares the tokens of images in prompts with the tokens of the text that the family's processor writes. */
 import { assertEquals } from "@std/assert";
 import { describeModel } from "../../../engine/load/describe.ts";
+import { KINDS } from "../../../engine/vision/kinds.ts";
 import { placeImages } from "../../../engine/schedule/images.ts";
 import { picture, prepared, type TowerName, TOWERS, withFiles } from "./files.ts";
 
@@ -53,4 +54,10 @@ Deno.test("images: an image of Idefics 3 that fits one tile has no tiles", async
     assertEquals(image.runs.length, 5);
     assertEquals(tokenizer.decode(image.tokens, { special: true }).split("<global-img>").length, 2);
   });
+});
+
+Deno.test("images: the file states the longest side of Pixtral's images, up to 64 tokens", () => {
+  const { scaling } = KINDS.get("pixtral")!;
+  const [published, larger] = [1540, 4096].map((side) => scaling({ side: () => side }, 28));
+  assertEquals([published, larger], [{ to: "longest", longest: 1540 }, { to: "longest", longest: 64 * 28 }]);
 });

@@ -26,7 +26,7 @@ processor = {
     "idefics3": lambda: SmolVLMImageProcessorPil(
         size={"longest_edge": 2048}, max_image_size={"longest_edge": 512}, return_row_col_info=True, **half
     ),
-    "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 32 * factor}, patch_size=factor),
+    "pixtral": lambda: PixtralImageProcessorPil(size={"longest_edge": 1540}, patch_size=factor),
 }[kind]()
 
 
