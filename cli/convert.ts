@@ -27,12 +27,12 @@ const OPTIONS = {
       `store all matrices as ${
         QUANTIZE_TO.join(", ")
       }, and report the error of each; a matrix whose rows do not divide into the ` +
-      "format's blocks (256 values for *_k and iq4_xs, 128 for q1_0, 64 for q2_0) becomes q8_0, or iq4_nl instead of " +
-      "q3_k, q2_k and iq4_xs",
+      "format's blocks (256 values for *_k, tq* and iq* except iq4_nl, 128 for q1_0, 64 for q2_0) becomes q8_0; instead " +
+      "of q3_k, q2_k and iq* it becomes iq4_nl, instead of tq* q2_0",
   }),
   imatrix: path("FILE", {
     help:
-      "keep important columns more exact: an importance matrix (GGUF) from imatrix or llama.cpp; needs --quantize *_k or iq4_*",
+      "keep important columns more exact: an importance matrix (GGUF) from imatrix or llama.cpp; needs --quantize *_k, iq* or tq*",
   }),
   json: onOff({
     help:

@@ -160,7 +160,7 @@ async function quantizationOf({ quantize, importance }: ConvertOptions): Promise
   if (quantize === undefined) return undefined;
   if (importance === undefined) return { to: quantize };
   if (weighs(quantize)) return { to: quantize, weights: await ColumnWeights.read(importance) };
-  const advice = [{ quantize: "q4_k" }, " or another of the *_k and iq4_* formats"];
+  const advice = [{ quantize: "q4_k" }, " or another of the *_k, iq* and tq* formats"];
   throw new ConvertError([`The format ${quantize} does not use an importance matrix: choose `, ...advice]);
 }
 

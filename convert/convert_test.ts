@@ -169,8 +169,17 @@ const MOST_ERROR: Record<QuantizeTo, number> = {
   q2_k: 0.35,
   iq4_xs: 0.1,
   iq4_nl: 0.1,
+  iq3_s: 0.17,
+  iq3_xxs: 0.25,
+  iq2_s: 0.3,
+  iq2_xs: 0.35,
+  iq2_xxs: 0.4,
+  iq1_m: 0.5,
+  iq1_s: 0.55,
   q4_0: 0.13,
   mxfp4: 0.13,
+  tq2_0: 0.55,
+  tq1_0: 0.55,
   q2_0: 0.4,
   q1_0: 0.75,
 };
@@ -203,11 +212,12 @@ for (const quantize of everyNth(3, QUANTIZE_TO)) {
 }
 
 for (
-  const [quantize, block, instead] of [["q6_k", 256, "q8_0"], ["q2_k", 256, "iq4_nl"], [
-    "q1_0",
-    128,
-    "q8_0",
-  ]] as const
+  const [quantize, block, instead] of [
+    ["q6_k", 256, "q8_0"],
+    ["q2_k", 256, "iq4_nl"],
+    ["iq2_xxs", 256, "iq4_nl"],
+    ["q1_0", 128, "q8_0"],
+  ] as const
 ) {
   Deno.test(`convert: --quantize ${quantize} uses ${instead} when rows do not divide into blocks of ${block}`, async () => {
     await using folder = await CheckpointFolder.make(BF16);

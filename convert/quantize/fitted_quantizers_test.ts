@@ -1,11 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { dequantize } from "../../testing/synth/weights.ts";
 import { everyNth } from "../../testing/tier.ts";
+import { iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs } from "./codebook_quantizers.ts";
 import { iq4_nl, iq4_xs } from "./iq4_quantizers.ts";
 import { q2_k, q4_k, q5_k } from "./scale_min_quantizers.ts";
 import { q3_k, q6_k } from "./scale_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import type { Quantizer } from "./quantizers.ts";
+import { tq1_0, tq2_0 } from "./ternary_quantizers.ts";
 
 const COLUMNS = 256;
 const half = (value: number) => Math.fround(new Float16Array([value])[0]);
@@ -167,7 +169,20 @@ for (const [quantizer, ggml] of GGML) {
   }
 }
 
-for (const quantizer of [q2_k, q3_k, iq4_xs, iq4_nl, ...GGML.map(([quantizer]) => quantizer)]) {
+const CODEBOOKS = [iq3_s, iq3_xxs, iq2_s, iq2_xs, iq2_xxs, iq1_m, iq1_s];
+const TERNARY = [tq1_0, tq2_0];
+
+for (
+  const quantizer of [
+    q2_k,
+    q3_k,
+    iq4_xs,
+    iq4_nl,
+    ...CODEBOOKS,
+    ...TERNARY,
+    ...GGML.map(([quantizer]) => quantizer),
+  ]
+) {
   const { columns } = quantizer;
 
   Deno.test(`quantizers: ${quantizer.type} keeps zeros and rejects NaN, infinity and values beyond f16 scales`, () => {
@@ -177,6 +192,27 @@ for (const quantizer of [q2_k, q3_k, iq4_xs, iq4_nl, ...GGML.map(([quantizer]) =
       const values = new Float32Array(columns).fill(0.5);
       values[columns - 1] = bad;
       assertEquals(quantizer.block(values, 0, out, 0, restored), false, `${bad}`);
+    }
+  });
+}
+
+/** Squared errors that ggml 0.5.0's quantizers make in the first 6 blocks of three kinds, with equal weights. */
+const GGML_ERRORS = [
+  [iq3_s, 0.0109, 1.256, 0.4641],
+  [iq3_xxs, 0.02087, 1.545, 0.8021],
+  [iq2_s, 0.03562, 5.516, 1.196],
+  [iq2_xs, 0.0524, 6.039, 1.873],
+  [iq2_xxs, 0.0693, 10.83, 3.397],
+  [iq1_m, 0.1173, 4.227, 3.633],
+  [iq1_s, 0.1386, 6.896, 4.841],
+] as const;
+
+for (const [quantizer, ...errors] of GGML_ERRORS) {
+  Deno.test(`quantizers: ${quantizer.type} has at most ggml's error`, () => {
+    for (const [i, kind] of ["normal", "with outliers", "of unlike sub-blocks"].entries()) {
+      const blocks = blocksOf(kind).slice(0, 6);
+      const ours = blocks.reduce((sum, values) => sum + squares(values, quantized(quantizer, values)), 0);
+      assert(ours <= errors[i], `${kind}: ${ours} and not at most ${errors[i]}`);
     }
   });
 }
@@ -192,6 +228,14 @@ Deno.test("quantizers: Q2_0 and Q1_0 keep weights exactly that are already terna
     }
     const signs = levels(128, 0).map((v, i) => (i & 1 || v > 0) ? scale : -scale);
     assertEquals(squares(quantized(q1_0, signs), signs), 0, `${scale}`);
+  }
+});
+
+Deno.test("quantizers: TQ1_0 and TQ2_0 keep ternary weights exactly", () => {
+  const next = random(5);
+  for (const quantizer of TERNARY) {
+    const values = Float32Array.from({ length: COLUMNS }, () => half(0.0173) * (Math.floor(3 * next()) - 1));
+    assertEquals(squares(quantized(quantizer, values), values), 0, quantizer.type);
   }
 });
 
@@ -214,11 +258,15 @@ Deno.test("quantizers: formats with more bits have smaller errors", () => {
   assert(shares.every((share, i) => share < most[i]), shares.join());
 });
 
-for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs]) {
+for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, ...CODEBOOKS, ...TERNARY]) {
   Deno.test(`quantizers: ${quantizer.type} makes smaller errors in values with larger weights`, () => {
     const next = random(9);
     let [plain, weighed] = [0, 0];
-    for (const values of [...blocksOf("normal"), ...blocksOf("of unlike sub-blocks")]) {
+    // Codebooks are searched slowly. The codes of ternary formats hardly depend on the weights, only the scale does.
+    const count = CODEBOOKS.includes(quantizer) ? 6 : 60;
+    const most = TERNARY.includes(quantizer) ? 0.96 : 0.85;
+    const kinds = ["normal", "of unlike sub-blocks"].flatMap((kind) => blocksOf(kind).slice(0, count));
+    for (const values of kinds) {
       const block = values.subarray(0, quantizer.columns);
       const weights = block.map(() => next() < 0.2 ? 0 : next() ** 4);
       const error = (restored: Float32Array) =>
@@ -226,7 +274,7 @@ for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs]) {
       plain += error(quantized(quantizer, block));
       weighed += error(quantized(quantizer, block, weights));
     }
-    assert(weighed < 0.85 * plain, `${weighed / plain}`);
+    assert(weighed < most * plain, `${weighed / plain}`);
     const block = blocksOf("normal")[0].subarray(0, quantizer.columns);
     for (const weight of [0, 3]) {
       assertEquals(

@@ -1,9 +1,11 @@
 import type { ColumnWeights } from "../importance.ts";
+import { iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs } from "./codebook_quantizers.ts";
 import { iq4_nl, iq4_xs } from "./iq4_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
 import { mxfp4, q4_0, q8_0, type Quantizer } from "./quantizers.ts";
 import { q2_k, q4_k, q5_k } from "./scale_min_quantizers.ts";
 import { q3_k, q6_k } from "./scale_quantizers.ts";
+import { tq1_0, tq2_0 } from "./ternary_quantizers.ts";
 
 const QUANTIZERS = {
   q8_0,
@@ -14,8 +16,17 @@ const QUANTIZERS = {
   q2_k,
   iq4_xs,
   iq4_nl,
+  iq3_s,
+  iq3_xxs,
+  iq2_s,
+  iq2_xs,
+  iq2_xxs,
+  iq1_m,
+  iq1_s,
   q4_0,
   mxfp4,
+  tq2_0,
+  tq1_0,
   q2_0,
   q1_0,
 } as const satisfies Readonly<Record<string, Quantizer>>;
@@ -31,7 +42,15 @@ export type QuantizeTo = keyof typeof QUANTIZERS;
 export const QUANTIZE_TO = Object.keys(QUANTIZERS) as QuantizeTo[];
 
 /** Replacements, with smaller blocks and more bits, for rows that do not divide into a format's blocks. */
-const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = { q3_k: iq4_nl, q2_k: iq4_nl, iq4_xs: iq4_nl };
+const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = {
+  ...Object.fromEntries(
+    ["q3_k", "q2_k", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"]
+      .map((type) => [type, iq4_nl]),
+  ),
+  // Q2_0 holds ternary weights exactly, too.
+  tq2_0: q2_0,
+  tq1_0: q2_0,
+};
 
 /** Returns whether the format's quantizer uses an importance matrix. */
 export function weighs(to: QuantizeTo): boolean {

@@ -1,5 +1,6 @@
 /** Random weights of every format, and the plain definitions of the formats that kernels are compared with. */
 import type { GpuType } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
+import { type GRID_TEXTS, pointsOf } from "../../convert/quantize/grids.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Random } from "../random.ts";
@@ -18,6 +19,31 @@ const twoBits = (b: Block, at: number, k: number) =>
 
 const IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
+
+/** Returns the codes of a grid's points, made when they are needed first. */
+function grid(name: keyof typeof GRID_TEXTS, bits: 2 | 4): (index: number, k: number) => number {
+  let points: Uint16Array | undefined;
+  return (index, k) => (points ??= pointsOf(name))[index] >> bits * k & (1 << bits) - 1;
+}
+
+const IQ1 = grid("IQ1", 2);
+const IQ2_XXS = grid("IQ2_XXS", 2);
+const IQ2_XS = grid("IQ2_XS", 2);
+const IQ2_S = grid("IQ2_S", 2);
+const IQ3_XXS = grid("IQ3_XXS", 4);
+const IQ3_S = grid("IQ3_S", 4);
+const IQ2_MAGNITUDES = [8, 25, 43];
+const IQ3_MAGNITUDES = [4, 12, 20, 28, 36, 44, 52, 62];
+const nibbleOf = (b: Block, at: number, j: number) => u8(b, at + (j >> 1)) >> 4 * (j & 1) & 15;
+/** Returns 1 or -1. Seven signs are stored, and the number of negative values among eight is even. */
+function evenSign(seven: number, k: number): number {
+  const ones = seven.toString(2).replaceAll("0", "").length;
+  return (k < 7 ? seven >> k & 1 : ones & 1) ? -1 : 1;
+}
+/** Returns the value of column k under a shift of 1/8. */
+const iq1 = (index: number, k: number, isLess: boolean) => IQ1(index, k % 8) - 1 + (isLess ? -1 / 8 : 1 / 8);
+/** Returns base-3 digit n after the point of a byte, which is a fraction of 256. */
+const digit = (byte: number, n: number) => (byte * 3 ** n & 255) * 3 >> 8;
 
 function scaleMin(b: Block, j: number): [number, number] {
   const p = (i: number) => u8(b, 4 + i);
@@ -104,13 +130,58 @@ const FORMAT_FACTS: {
     halves: [[208, 1 / 1367]],
     signed: true,
   },
-  IQ2_XXS: { halves: [[0, 1 / 53.4]] },
-  IQ2_XS: { halves: [[0, 1 / 55.7]] },
-  IQ3_XXS: { halves: [[0, 1 / 143]] },
-  IQ1_S: { halves: [[0, 1 / 7.19]] },
+  IQ2_XXS: {
+    value: (b, k) => {
+      const word = b.getUint32(6 + (k >> 5) * 8, true);
+      const code = IQ2_XXS(u8(b, 2 + (k >> 5) * 8 + (k >> 3) % 4), k % 8);
+      const sign = evenSign(word >>> 7 * ((k >> 3) % 4) & 127, k % 8);
+      return f16(b, 0) * (0.5 + (word >>> 28)) / 4 * IQ2_MAGNITUDES[code] * sign;
+    },
+    halves: [[0, 1 / 53.4]],
+  },
+  IQ2_XS: {
+    value: (b, k) => {
+      const word = b.getUint16(2 + 2 * (k >> 3), true);
+      const sign = evenSign(word >> 9, k % 8);
+      return f16(b, 0) * (0.5 + nibbleOf(b, 66, k >> 4)) / 4 * IQ2_MAGNITUDES[IQ2_XS(word & 511, k % 8)] *
+        sign;
+    },
+    halves: [[0, 1 / 55.7]],
+  },
+  IQ3_XXS: {
+    value: (b, k) => {
+      const word = b.getUint32(66 + 4 * (k >> 5), true);
+      const sign = evenSign(word >>> 7 * ((k >> 3) % 4) & 127, k % 8);
+      const code = IQ3_XXS(u8(b, 2 + (k >> 2)), k % 4);
+      return f16(b, 0) * (0.5 + (word >>> 28)) / 2 * IQ3_MAGNITUDES[code] * sign;
+    },
+    halves: [[0, 1 / 143]],
+  },
+  IQ1_S: {
+    value: (b, k) => {
+      const head = b.getUint16(34 + 2 * (k >> 5), true);
+      const index = u8(b, 2 + (k >> 3)) | (head >> 3 * ((k >> 3) % 4) & 7) << 8;
+      return f16(b, 0) * (2 * (head >> 12 & 7) + 1) * iq1(index, k, head >> 15 === 1);
+    },
+    halves: [[0, 1 / 7.19]],
+  },
   IQ4_NL: { value: (b, k) => f16(b, 0) * IQ4[nibble(b, 2, k)], halves: [[0, 1 / 67.4]], signed: true },
-  IQ3_S: { halves: [[0, 1 / 140]] },
-  IQ2_S: { halves: [[0, 1 / 56.5]] },
+  IQ3_S: {
+    value: (b, k) => {
+      const index = u8(b, 2 + (k >> 2)) | bit(b, 66, k >> 2) << 8;
+      const sign = bit(b, 74, k) ? -1 : 1;
+      return f16(b, 0) * (1 + 2 * nibbleOf(b, 106, k >> 5)) * (2 * IQ3_S(index, k % 4) + 1) * sign;
+    },
+    halves: [[0, 1 / 140]],
+  },
+  IQ2_S: {
+    value: (b, k) => {
+      const index = u8(b, 2 + (k >> 3)) | (u8(b, 66 + (k >> 5)) >> 2 * ((k >> 3) % 4) & 3) << 8;
+      const sign = bit(b, 34, k) ? -1 : 1;
+      return f16(b, 0) * (0.5 + nibbleOf(b, 74, k >> 4)) / 4 * IQ2_MAGNITUDES[IQ2_S(index, k % 8)] * sign;
+    },
+    halves: [[0, 1 / 56.5]],
+  },
   IQ4_XS: {
     value: (b, k) => {
       const j = k >> 5;
@@ -120,7 +191,16 @@ const FORMAT_FACTS: {
     halves: [[0, 1 / 1247]],
     signed: true,
   },
-  IQ1_M: {},
+  IQ1_M: {
+    value: (b, k) => {
+      const word = (i: number) => b.getUint16(48 + 2 * i, true);
+      const half = [0, 1, 2, 3].reduce((sum, i) => sum | word(i) >> 12 << 4 * i, 0);
+      const d = new Float16Array(Uint16Array.of(half).buffer)[0];
+      const high = nibbleOf(b, 32, k >> 3);
+      const scale = word(k >> 6) >> 3 * ((k >> 4) % 4) & 7;
+      return d * (2 * scale + 1) * iq1(u8(b, k >> 3) | (high & 7) << 8, k, high > 7);
+    },
+  },
   BF16: {
     value: (b) => {
       const wide = new DataView(new ArrayBuffer(4));
@@ -128,8 +208,15 @@ const FORMAT_FACTS: {
       return wide.getFloat32(0);
     },
   },
-  TQ1_0: { halves: [[52, 1 / 0.817]] },
-  TQ2_0: { halves: [[64, 1 / 0.707]] },
+  TQ1_0: {
+    value: (b, k) => {
+      if (k < 160) return f16(b, 52) * (digit(u8(b, k % 32), k >> 5) - 1);
+      const [byte, n] = k < 240 ? [32 + k % 16, (k - 160) >> 4] : [48 + k % 4, (k - 240) >> 2];
+      return f16(b, 52) * (digit(u8(b, byte), n) - 1);
+    },
+    halves: [[52, 1 / 0.817]],
+  },
+  TQ2_0: { value: (b, k) => f16(b, 64) * (twoBits(b, 0, k) - 1), halves: [[64, 1 / 0.707]] },
   MXFP4: { value: (b, k) => 2 ** (u8(b, 0) - 127) * E2M1[nibble(b, 1, k)] },
   NVFP4: {
     value(b, k) {

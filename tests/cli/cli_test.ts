@@ -149,7 +149,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
   ["convert here", "Give the file to write: --out FILE.gguf"],
   [
     "convert here --out a.gguf --quantize q9",
-    `--quantize must be one of q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, iq4_xs, iq4_nl, q4_0, mxfp4, q2_0, q1_0 (got "q9")`,
+    `--quantize must be one of q8_0, q6_k, q5_k, q4_k, q3_k, q2_k, iq4_xs, iq4_nl, iq3_s, iq3_xxs, iq2_s, iq2_xs, iq2_xxs, iq1_m, iq1_s, q4_0, mxfp4, tq2_0, tq1_0, q2_0, q1_0 (got "q9")`,
   ],
 ];
 Deno.test("cli: chat --lines prints only answers to the lines of a pipe, and exits with 1 if it cannot answer", async () => {

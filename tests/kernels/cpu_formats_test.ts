@@ -5,6 +5,10 @@ import { lower } from "../../engine/backend/webgpu/lowering.ts";
 import { openGguf, parseGguf } from "../../engine/gguf/reader.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { CPU_FORMATS } from "../models/parity_cases.ts";
+import { KernelModel } from "../../testing/kernel_model.ts";
+import { Random } from "../../testing/random.ts";
+import { withTensors } from "../../testing/split_gguf.ts";
+import { dequantize, weights } from "../../testing/synth/weights.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
 /* CPU-only formats. tests/models/parity_test.ts and determinism_test.ts check their answers. */
@@ -33,5 +37,39 @@ Deno.test("CPU-only formats: auto selects the CPU and says why", async () => {
     assert(choice.includes("Cannot compute with IQ2_XXS on the GPU"), choice);
   } finally {
     await Deno.remove(path);
+  }
+});
+
+Deno.test("CPU-only formats: kernels look embeddings up as the plain definitions dequantize them", async () => {
+  const bytes = model("F32");
+  const tensors = Array.from(
+    parseGguf(bytes).tensors.values(),
+    ({ name, type, shape, offset, byteLength }) => (
+      { name, type, shape, bytes: bytes.subarray(offset, offset + byteLength) }
+    ),
+  );
+  const embedding = tensors.find(({ name }) => name === "token_embd.weight")!;
+  const count = embedding.shape.reduce((a, b) => a * b);
+  const logits = async (type: TensorType, table: ArrayBufferView) => {
+    const other = {
+      ...embedding,
+      type,
+      bytes: new Uint8Array(table.buffer, table.byteOffset, table.byteLength),
+    };
+    const file = withTensors(bytes, tensors.map((tensor) => tensor === embedding ? other : tensor));
+    using loaded = await KernelModel.load(file, { kvBlocks: 2, maxRows: 32, maxLogitRows: 1 });
+    const tokens = Array.from({ length: 32 }, (_, i) => 40 + i);
+    const [[row]] = await loaded.step([{
+      tokens,
+      blockTable: Int32Array.of(0, 1),
+      wanted: [{ candidates: 5 }],
+    }]);
+    return row;
+  };
+  for (const format of CPU_FORMATS) {
+    const type = format as TensorType;
+    const table = weights(type, count, new Random(7)) as Uint8Array;
+    const floats = Float32Array.from(dequantize(type, table, count));
+    assertEquals(await logits(type, table), await logits("F32", floats), format);
   }
 });

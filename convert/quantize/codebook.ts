@@ -1,0 +1,89 @@
+import { GRID_TEXTS, pointsOf } from "./grids.ts";
+
+/** Number of nearest points that a search compares, where the values' levels are not a point themselves. */
+const CANDIDATES = 24;
+const KEYS = 2 ** 16;
+
+/** The points of a grid, with a search for the point that is nearest to some values. */
+export class Codebook {
+  readonly levels: Float64Array;
+  /** Values of the points, one point after the other. */
+  readonly values: Float64Array; // [points * run]
+  /** Number of values of a point: 4 or 8. */
+  readonly run: number;
+  /** Bits per value in a key. */
+  readonly bits: number;
+  /** Nearest levels of values: `places[floor(value * placeOf + zero)]`, within the array's bounds. */
+  readonly places: Uint8Array;
+  readonly placeOf: number;
+  readonly zero: number;
+  readonly #keys: Uint16Array;
+  readonly #index = new Int16Array(KEYS).fill(-1);
+  /** Indices of the nearest points by key, computed when they are needed first. */
+  readonly #near: (Uint16Array | undefined)[] = Array(KEYS).fill(undefined);
+
+  /** `levels`: the possible values, ascending. A point's codes are indices of levels. */
+  constructor(grid: keyof typeof GRID_TEXTS, levels: readonly number[]) {
+    this.levels = Float64Array.from(levels);
+    this.#keys = pointsOf(grid);
+    this.run = grid.startsWith("IQ3") ? 4 : 8;
+    this.bits = 16 / this.run;
+    // The middle between two levels is a multiple of a half.
+    this.placeOf = 2;
+    this.zero = -2 * levels[0];
+    this.places = Uint8Array.from({ length: 2 * (levels.at(-1)! - levels[0]) }, (_, i) => {
+      return this.#level(levels[0] + i / 2 + 0.25);
+    });
+    this.#keys.forEach((key, i) => this.#index[key] = i);
+    this.values = Float64Array.from({ length: this.#keys.length * this.run }, (_, i) => {
+      return this.#value(this.#keys[Math.floor(i / this.run)], i % this.run);
+    });
+  }
+
+  /**
+   * Returns the index of the point with the smallest weighted squared distance to the values from `at` on, or nearly
+   * so. Their weights begin at `from`. `key` has the values' nearest levels.
+   */
+  nearest(key: number, values: Float64Array, at: number, weights: Float64Array, from: number): number {
+    const found = this.#index[key];
+    if (found >= 0) return found;
+    const near = this.#near[key] ??= this.#nearTo(key);
+    const { run, values: points } = this;
+    let [best, least] = [0, Infinity];
+    for (let i = 0; i < near.length; i++) {
+      const point = near[i] * run;
+      let distance = 0;
+      for (let k = 0; k < run; k++) {
+        const off = points[point + k] - values[at + k];
+        distance += weights[from + k] * off * off;
+      }
+      if (distance < least) {
+        least = distance;
+        best = near[i];
+      }
+    }
+    return best;
+  }
+
+  #nearTo(key: number): Uint16Array {
+    // Distances are integers, so a fraction can hold the point's index. Plain numbers are sorted much faster.
+    const order = Float64Array.from({ length: this.#keys.length }, (_, i) => {
+      let distance = 0;
+      for (let k = 0; k < this.run; k++) {
+        distance += (this.values[i * this.run + k] - this.#value(key, k)) ** 2;
+      }
+      return distance + i / KEYS;
+    }).sort();
+    return Uint16Array.from(order.subarray(0, CANDIDATES), (value) => value % 1 * KEYS);
+  }
+
+  /** Returns the index of the nearest level. */
+  #level(value: number): number {
+    const distance = (level: number) => Math.abs(this.levels[level] - value);
+    return this.levels.reduce((best, _, i) => distance(i) < distance(best) ? i : best, 0);
+  }
+
+  #value(key: number, k: number): number {
+    return this.levels[key >> this.bits * k & (1 << this.bits) - 1];
+  }
+}
