@@ -112,6 +112,21 @@ for (const architecture of everyNth(8, MODELS)) {
   });
 }
 
+for (const [architecture, pooling] of [["qwen3", 3], ["nomic-bert", undefined]] as const) {
+  Deno.test(`LoRA, ${architecture}: vectors of texts are as close to merged weights as rounding allows`, async () => {
+    const model = synthesize({ architecture, types: ["F32"], seed: 1, texts: { pooling } });
+    const adapter = synthAdapter(model, { seed: 2, rank: 8 });
+    const embed = async (engine: Engine) => (await engine.embed({ inputs: [PROMPT] })).rows[0];
+    const wanted = await withEngine({ model: merged(model, [[adapter, 0.5]]) }, embed);
+    const got = await withEngine({ model, adapters: [adapter] }, embed, { scales: [0.5] });
+    const plain = await withEngine({ model, adapters: [adapter] }, embed, { scales: [0] });
+    const far = (row: Float32Array) =>
+      Math.hypot(...row.map((v, i) => v - wanted[i])) / Math.hypot(...wanted);
+    assert(far(got) < 1e-4, `${far(got)}`);
+    assert(far(plain) > 0.1, `${far(plain)}`);
+  });
+}
+
 const BASE: Asked = { adapters: [] };
 const OWN: readonly Asked[] = [
   BASE,
@@ -318,6 +333,16 @@ const HOSTILE: Readonly<Record<string, readonly [change: (file: GgufBuilder) => 
     "must have only finite numbers",
   ],
 };
+
+Deno.test("LoRA: adapters of experts are refused by the tensor's name", async () => {
+  const model = synthesize({ architecture: "qwen3moe", types: ["F32"], seed: 4 });
+  const name = "blk.0.ffn_gate_exps.weight";
+  const file = adapterBuilder(model, GOOD);
+  pair(file, name, [256, 4, 64]);
+  const files = { model, adapters: [file.build().bytes] };
+  const message = `tensor "${name}": adapters of this tensor are not supported`;
+  await assertRejects(() => withEngine(files, () => Promise.resolve()), Error, message);
+});
 
 /** Replaces an adapter's pair for a tensor. */
 function pair(
