@@ -1,9 +1,15 @@
 //! Decodes PNG, JPEG, WebP and GIF images. engine/vision/image_worker.ts calls it, in an instance for each image.
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
+use moxcms::{ColorProfile, DataColorSpace, Layout, TransformOptions};
 use std::io::Cursor;
 
 /// Maximum bytes that a decoder may allocate beside the image.
 const MOST_BYTES: u64 = 512 << 20;
+
+/// Levels by which profiles of sRGB change colours.
+const ROUNDING: u8 = 2;
+/// Pixels that are converted at once.
+const CHUNK: usize = 1 << 14;
 
 /// The numbers of what can be wrong.
 #[repr(u32)]
@@ -31,7 +37,7 @@ pub extern "C" fn allocate(bytes: usize) -> *mut u8 {
     Vec::leak(vec![0; bytes]).as_mut_ptr()
 }
 
-/// Decodes an image of at most `most` pixels, turned as its EXIF orientation says, on a white ground.
+/// Decodes an image of at most `most` pixels, turned as its EXIF orientation says, on a white ground, in sRGB.
 ///
 /// # Safety
 /// `bytes` holds `length` bytes.
@@ -64,16 +70,24 @@ fn read(bytes: &[u8], most: u64, size: &mut (u32, u32)) -> Result<Vec<u8>, Statu
     if u64::from(size.0) * u64::from(size.1) > most {
         return Err(Status::TooLarge);
     }
-    let image = decoder
+    let (image, profile) = decoder
         .orientation()
         .and_then(|orientation| {
+            let profile = decoder.icc_profile()?;
             let mut image = DynamicImage::from_decoder(decoder)?;
             image.apply_orientation(orientation);
-            Ok(image)
+            Ok((image, profile))
         })
         .map_err(|error| status_of(&error))?;
     *size = (image.width(), image.height());
-    Ok(on_white(image))
+    let colours = if image.color().has_color() { DataColorSpace::Rgb } else { DataColorSpace::Gray };
+    let mut pixels = on_white(image);
+    if let Some(profile) = profile.and_then(|bytes| ColorProfile::new_from_slice(&bytes).ok())
+        && profile.color_space == colours
+    {
+        into_srgb(&mut pixels, &profile);
+    }
+    Ok(pixels)
 }
 
 fn status_of(error: &ImageError) -> Status {
@@ -101,4 +115,30 @@ fn on_white(image: DynamicImage) -> Vec<u8> {
             [red, green, blue].map(|value| mixed(value, alpha))
         })
         .collect()
+}
+
+/// Converts red, green and blue from a profile to sRGB. Profiles that no transform fits are ignored.
+fn into_srgb(pixels: &mut [u8], profile: &ColorProfile) {
+    let gray = profile.color_space == DataColorSpace::Gray;
+    let layout = if gray { Layout::Gray } else { Layout::Rgb };
+    let Ok(transform) =
+        profile.create_transform_8bit(layout, &ColorProfile::new_srgb(), Layout::Rgb, TransformOptions::default())
+    else {
+        return;
+    };
+    let convert = |colours: &mut [u8]| {
+        let values: Vec<u8> = colours.iter().copied().step_by(if gray { 3 } else { 1 }).collect();
+        let _ = transform.transform(&values, colours);
+    };
+    // A profile of sRGB changes no colour, but roundings would.
+    let level = |index: usize| (index * 255 / 8) as u8;
+    let samples: Vec<u8> = (0..9 * 9 * 9)
+        .flat_map(|i| if gray { [level(i % 9); 3] } else { [level(i % 9), level(i / 9 % 9), level(i / 81)] })
+        .collect();
+    let mut converted = samples.clone();
+    convert(&mut converted);
+    if samples.iter().zip(&converted).all(|(a, b)| a.abs_diff(*b) <= ROUNDING) {
+        return;
+    }
+    pixels.chunks_mut(3 * CHUNK).for_each(convert);
 }

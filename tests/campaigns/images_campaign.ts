@@ -3,8 +3,9 @@
  * with pip.
  */
 import { join } from "@std/path";
-import type { ImageSizes } from "../../engine/vision/patches.ts";
-import { readImage } from "../../engine/vision/read_image.ts";
+import { decodeImage } from "../../engine/vision/decode.ts";
+import { type ImageSizes, patchesOf } from "../../engine/vision/patches.ts";
+import { scaled } from "../../engine/vision/scaling.ts";
 import { campaignLine, say } from "../../testing/campaign.ts";
 import { Random } from "../../testing/random.ts";
 import { png } from "../models/vision/pictures.ts";
@@ -49,8 +50,9 @@ async function python(args: readonly string[]): Promise<string> {
 async function compared(paths: readonly string[], grids: readonly (readonly number[])[], sizes: ImageSizes) {
   const found = { equal: 0, withinOne: 0, farther: 0, otherGrid: 0, values: 0, differing: 0 };
   for (const [i, path] of paths.entries()) {
-    const { patches } = await readImage({ bytes: await Deno.readFile(path), sizes });
-    const { rows, columns, tiles = { rows: 0, columns: 0 }, values } = patches;
+    const image = await decodeImage(await Deno.readFile(path));
+    const pictures = scaled(image, sizes.scaling, sizes.patch * sizes.merged);
+    const { rows, columns, tiles = { rows: 0, columns: 0 }, values } = patchesOf(pictures, sizes);
     const grid = [rows, columns, tiles.rows, tiles.columns].join(", ");
     if (grids[i].join(", ") !== grid) {
       found.otherGrid++;

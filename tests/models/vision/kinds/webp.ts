@@ -7,7 +7,7 @@ import { WIDE } from "./jpeg.ts";
 export const riff = (kind: string, content: Uint8Array, length = content.length) =>
   join(kind, little(4, length), content, new Uint8Array(content.length % 2));
 export const webpOf = (...chunks: Uint8Array[]) => riff("RIFF", join("WEBP", ...chunks));
-const canvas = (width: number, height: number, flags = 0) =>
+export const canvas = (width: number, height: number, flags = 0) =>
   riff(
     "VP8X",
     join([flags, 0, 0, 0], little(4, width - 1).subarray(0, 3), little(4, height - 1).subarray(0, 3)),
