@@ -1,7 +1,7 @@
 import { GRID_TEXTS, pointsOf } from "./grids.ts";
 
-/** Number of nearest points that a search compares, where the values' levels are not a point themselves. */
-const CANDIDATES = 24;
+/** Number of nearest points that are kept for a key. */
+export const CANDIDATES = 24;
 const KEYS = 2 ** 16;
 
 /** The points of a grid, with a search for the point that is nearest to some values. */
@@ -42,15 +42,23 @@ export class Codebook {
 
   /**
    * Returns the index of the point with the smallest weighted squared distance to the values from `at` on, or nearly
-   * so. Their weights begin at `from`. `key` has the values' nearest levels.
+   * so. Their weights begin at `from`. `key` has the values' nearest levels. If they are not a point themselves, the search
+   * compares `candidates` points.
    */
-  nearest(key: number, values: Float64Array, at: number, weights: Float64Array, from: number): number {
+  nearest(
+    key: number,
+    values: Float64Array,
+    at: number,
+    weights: Float64Array,
+    from: number,
+    candidates: number,
+  ): number {
     const found = this.#index[key];
     if (found >= 0) return found;
     const near = this.#near[key] ??= this.#nearTo(key);
     const { run, values: points } = this;
     let [best, least] = [0, Infinity];
-    for (let i = 0; i < near.length; i++) {
+    for (let i = 0; i < candidates; i++) {
       const point = near[i] * run;
       let distance = 0;
       for (let k = 0; k < run; k++) {

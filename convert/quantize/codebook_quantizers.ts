@@ -25,8 +25,7 @@ function writeWord(out: Uint8Array, to: number, word: number): void {
 }
 
 const MAGNITUDES_2 = [8, 25, 43];
-const steps = (from: number, to: number, count: number) =>
-  Array.from({ length: count }, (_, i) => from + (to - from) * i / (count - 1));
+const steps = (from: number, to: number) => Array.from({ length: 6 }, (_, i) => from + (to - from) * i / 5);
 
 export const iq3_s: Quantizer = codebookQuantizer({
   type: "IQ3_S",
@@ -36,7 +35,7 @@ export const iq3_s: Quantizer = codebookQuantizer({
   groups: 4,
   mostScale: 15,
   unit: 1,
-  steps: steps(10, 18, 9),
+  steps: steps(10, 18),
   putD: putAtStart,
   write(out, to) {
     for (let i = 0; i < 64; i++) {
@@ -56,7 +55,7 @@ export const iq3_xxs: Quantizer = codebookQuantizer({
   groups: 4,
   mostScale: 15,
   unit: 0.25,
-  steps: steps(40, 72, 9),
+  steps: steps(40, 72),
   putD: putAtStart,
   write(out, to) {
     for (let i = 0; i < 64; i++) out[to + 2 + i] = best.points[i];
@@ -72,7 +71,7 @@ export const iq2_xxs: Quantizer = codebookQuantizer({
   groups: 4,
   mostScale: 15,
   unit: 0.125,
-  steps: steps(30, 66, 10),
+  steps: steps(30, 66),
   putD: putAtStart,
   write(out, to) {
     for (let sub = 0; sub < 8; sub++) {
@@ -90,7 +89,7 @@ export const iq2_xs: Quantizer = codebookQuantizer({
   groups: 2,
   mostScale: 15,
   unit: 0.125,
-  steps: steps(30, 66, 10),
+  steps: steps(30, 66),
   putD: putAtStart,
   write(out, to) {
     for (let i = 0; i < GROUPS; i++) {
@@ -109,7 +108,7 @@ export const iq2_s: Quantizer = codebookQuantizer({
   groups: 2,
   mostScale: 15,
   unit: 0.125,
-  steps: steps(30, 66, 10),
+  steps: steps(30, 66),
   putD: putAtStart,
   write(out, to) {
     for (let i = 0; i < GROUPS; i++) {
@@ -132,7 +131,7 @@ export const iq1_s: Quantizer = codebookQuantizer({
   mostScale: 7,
   unit: 1,
   shifted: 4,
-  steps: steps(0.9, 2.7, 10),
+  steps: steps(0.9, 2.7),
   putD: putAtStart,
   write(out, to) {
     for (let sub = 0; sub < 8; sub++) {
@@ -156,7 +155,7 @@ export const iq1_m: Quantizer = codebookQuantizer({
   mostScale: 7,
   unit: 1,
   shifted: 1,
-  steps: steps(0.9, 2.7, 10),
+  steps: steps(0.9, 2.7),
   // The half float's nibbles are the highest ones of four words.
   putD(d, out, to) {
     const rounded = putHalf(d, out, to);

@@ -3,7 +3,7 @@
  * steps as scale_min_quantizers.ts.
  */
 import { COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
-import type { Codebook } from "./codebook.ts";
+import { CANDIDATES, type Codebook } from "./codebook.ts";
 import type { Quantizer } from "./quantizers.ts";
 
 /** Number of values that share a byte of signs. */
@@ -67,6 +67,10 @@ const sums = new Float64Array(2);
 const subSums = new Float64Array(2);
 const otherSums = new Float64Array(2);
 
+/** Number of points that are compared while the scale is searched. It is chosen about as well with few points. */
+const FEW_CANDIDATES = 8;
+let candidates = CANDIDATES;
+
 /** Finds the codes of a group and adds them to the sums. */
 function fitGroup(
   { book, signs }: Format,
@@ -92,7 +96,7 @@ function fitGroup(
   for (let r = 0, from = 0; from < GROUP; r++, from += run) {
     let key = 0;
     for (let k = 0; k < run; k++) key |= levels[from + k] << bits * k;
-    const point = book.nearest(key, scaled, from, w, at + from);
+    const point = book.nearest(key, scaled, from, w, at + from, candidates);
     codes.points[RUNS * group + r] = point;
     for (let k = 0; k < run; k++) {
       const code = values[run * point + k] + shift;
@@ -155,6 +159,7 @@ function scaleOf(format: Format, j: number): number {
   for (let i = GROUP * groups * j; i < GROUP * groups * (j + 1); i++) most = Math.max(most, Math.abs(x[i]));
   if (most === 0) return 0;
   let [explained, found] = [0, 0];
+  candidates = FEW_CANDIDATES;
   for (let i = 0; i < steps.length; i++) {
     fitSub(format, j, most / steps[i]);
     const [qx, qq] = [subSums[QX], subSums[QQ]];
@@ -163,17 +168,22 @@ function scaleOf(format: Format, j: number): number {
       found = qx / qq;
     }
   }
+  candidates = CANDIDATES;
   return found;
 }
 
-/** Replaces the block's codes by the best ones for d. Returns the error, and the best d for these codes. */
-function roundBlock(format: Format, d: number): [error: number, refitted: number] {
+/**
+ * Replaces the block's codes by the best ones for d, with the integers near each scale, or with the same integers as
+ * before. Returns the error, and the best d for these codes.
+ */
+function roundBlock(format: Format, d: number, keepsScales = false): [error: number, refitted: number] {
   const { groups, mostScale, unit } = format;
   let [error, all, squares] = [0, 0, 0];
   for (let j = 0; j < GROUPS / groups; j++) {
     const near = d > 0 ? Math.round((scales[j] / (d * unit) - 1) / 2) : 0;
+    const [from, to] = keepsScales ? [scaleCodes[j], scaleCodes[j]] : [near - 1, near + 1];
     let [least, qx, qq] = [Infinity, 0, 0];
-    for (let s = Math.max(0, Math.min(mostScale, near - 1)); s <= Math.min(mostScale, near + 1); s++) {
+    for (let s = Math.max(0, Math.min(mostScale, from)); s <= Math.min(mostScale, to); s++) {
       const factor = unit * (2 * s + 1);
       fitSub(format, j, d * factor);
       const found = d * factor * (d * factor * subSums[QQ] - 2 * subSums[QX]);
@@ -211,7 +221,7 @@ export function codebookQuantizer(format: Format): Quantizer {
       const [error, refitted] = roundBlock(format, d);
       const before = d;
       d = putD(refitted, out, to);
-      if (!(d > 0 && roundBlock(format, d)[0] <= error)) {
+      if (!(d > 0 && roundBlock(format, d, true)[0] <= error)) {
         d = putD(before, out, to);
         roundBlock(format, d);
       }

@@ -84,8 +84,10 @@ does not write. Needs Python with pip, Node and npm.`,
     const chunks = chunksOf(tokenizer, { text, chunkTokens: line.ctx, chunks: line.chunks });
     const first = Math.floor(line.ctx / 2);
     const requantizer = await Requantizer.open(path, line.imatrix);
-    say(`| ${basename(path)} | matrices | compy | llama.cpp | ratio | compy's distance | llama.cpp's |`);
-    say(`|${" --- |".repeat(7)}`);
+    say(
+      `| ${basename(path)} | matrices | exact | compy | llama.cpp | ratio | compy's distance | llama.cpp's |`,
+    );
+    say(`|${" --- |".repeat(8)}`);
     const types = (line.formats?.split(",") ?? Object.keys(FORMATS)) as TensorType[];
     for (const type of types) {
       for (const ggml of [undefined, join(peer, GGML)]) {
@@ -95,7 +97,7 @@ does not write. Needs Python with pip, Node and npm.`,
         const exact = await ours(files.exact, chunks, first);
         const found = await ours(files.model, chunks, first);
         const others = await theirs(peer, files.model, chunks, first);
-        const figures = [perplexity(found).toFixed(3), perplexity(others).toFixed(3)];
+        const figures = [exact, found, others].map((scores) => perplexity(scores).toFixed(3));
         const ratio = (perplexity(found) / perplexity(others)).toFixed(4);
         const distances = [found, others].map((scores) => distance(scores, exact).toFixed(4));
         const what = ggml ? `${type} by ggml` : type;
