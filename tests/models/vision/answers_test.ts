@@ -76,7 +76,7 @@ Deno.test("vision: prompts with images are not stored on disk, because names on 
   });
 });
 
-for (const tower of ["qwen3vl", "gemma3"] as const) {
+for (const tower of ["qwen3vl", "qwen35"] as const) {
   fullTier.test(`vision: ${tower} answers as alone when KV memory runs out and requests with images are preempted`, async () => {
     await withFiles({ tower, type: "Q8_0", seed: 5 }, async (files) => {
       const kvBytes = await bytesOfContext(files.model, "f16", 192);
@@ -85,7 +85,7 @@ for (const tower of ["qwen3vl", "gemma3"] as const) {
         backend: "cpu",
         threads: 2,
         contextLength: 192,
-        parallel: 4,
+        parallel: 16,
       } as const;
       const { engine } = await loadEngine({ ...load, kvBytes });
       try {
@@ -99,12 +99,11 @@ for (const tower of ["qwen3vl", "gemma3"] as const) {
             ignoreEos: true,
             ...i < 2 ? {} : { sampling: { seed: i } },
           });
-        const each = [0, 1, 2, 3, 4, 5, 6, 7];
-        const alone = [];
-        for (const i of each) alone.push((await ask(i)).tokens);
+        const alone: unknown[] = [];
+        for (let i = 0; i < 4; i++) alone.push((await ask(i)).tokens);
         assertEquals(engine.stats().preemptions, 0);
-        const beside = await Promise.all(each.map(ask));
-        assertEquals(beside.map(({ tokens }) => tokens), alone);
+        const beside = await Promise.all(Array.from({ length: 16 }, (_, i) => ask(i % 4)));
+        for (const [i, { tokens }] of beside.entries()) assertEquals(tokens, alone[i % 4]);
         assert(engine.stats().preemptions > 0);
       } finally {
         await engine.close();
