@@ -25,7 +25,7 @@ export * from "./chat/types.ts";
 export { completed } from "./chat/history.ts";
 export { parseWrittenJson } from "./chat/written_json.ts";
 export { finish, mapInSlices, type Paced, STEPS_PER_OFFER, withPauses, workFor } from "./pacing/pauses.ts";
-export { parseLargeJson, writeLargeJson } from "./pacing/json.ts";
+export { parseLargeJson, PLAIN_BYTES, plainUntil, type Stretch, writeLargeJson } from "./pacing/json.ts";
 export { adaptedId, adapterNamed } from "./models/adapted_engine.ts";
 export { loadedModels, modelRequired, modelsOf, oneModel, unknownModel } from "./models/loaded_models.ts";
 export * from "./models/types.ts";

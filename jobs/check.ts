@@ -11,7 +11,7 @@ import {
   type LineRefusal,
   type LineRules,
   type ParsedLine,
-  parseLine,
+  parseInSlices,
   placeOf,
 } from "./request.ts";
 
@@ -70,7 +70,7 @@ export async function checkInput(
     for await (const line of input.lines(limits.maxLineBytes)) {
       signal?.throwIfAborted();
       if (line.index === limits.maxLines) throw tooManyLines(name, limits.maxLines);
-      const parsed = parseLine(line, limits);
+      const parsed = await parseInSlices(line, limits);
       const customId = parsed.request?.customId ?? parsed.refusal?.customId ?? null;
       const firstLine = customId === null ? 0 : customIds.add(customId, line.number);
       lengths.push(line.length);
@@ -130,16 +130,16 @@ async function examined(
  * Parses a line again in a later pass, when all duplicates are known. Throws BatchError when the line differs from the
  * checked one: a file that changes during the job has no correct answer.
  */
-export function parseChecked(
+export async function parseChecked(
   line: RawLine,
   check: InputCheck,
   name: string,
   limits: InputLimits,
-): ParsedLine {
+): Promise<ParsedLine> {
   if (line.index >= check.lineCount || lineChecksum(line) !== check.checksums[line.index]) {
     throw inputChanged(name, line.number);
   }
-  return withoutDuplicate(parseLine(line, limits), line.number, check.firstLines[line.index]);
+  return withoutDuplicate(await parseInSlices(line, limits), line.number, check.firstLines[line.index]);
 }
 
 export function inputChanged(name: string, line?: number): BatchError {

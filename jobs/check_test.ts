@@ -84,7 +84,7 @@ Deno.test("parseChecked: stops the job when a line differs from the checked one"
   await assertRejects(
     async () => {
       for await (const raw of changed.input.lines(1000)) {
-        parsed.push(parseChecked(raw, found, "in", TEST_LIMITS).request?.customId);
+        parsed.push((await parseChecked(raw, found, "in", TEST_LIMITS)).request?.customId);
       }
     },
     BatchError,

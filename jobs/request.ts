@@ -1,7 +1,7 @@
 import { depthOf, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
-import { parseRequest } from "./written_numbers.ts";
-import { isObject } from "../engine/mod.ts";
+import { parseLargeRequest, parseRequest } from "./written_numbers.ts";
+import { finish, isObject, withPauses } from "../engine/mod.ts";
 
 /** A batch line's request. */
 export interface BatchRequest {
@@ -30,7 +30,11 @@ export interface RefusedLine {
 export type ParsedLine = { readonly request: BatchRequest; readonly refusal?: undefined } | RefusedLine;
 
 const MAX_CUSTOM_ID_LENGTH = 512;
-const BYTE_ORDER_MARK = "\ufeff";
+const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
+const MARKED =
+  "a byte order mark (U+FEFF) stands before it, as in the midst of files that were joined; remove it";
+/** Bytes of a line that is parsed in slices. */
+const LARGE_BYTES = 1 << 16;
 /** Maximum nesting of a line: the body is one level below it. */
 const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
 
@@ -45,6 +49,11 @@ export interface LineRules {
 }
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Parses a line like parseLine. A large line is parsed in slices, between which other requests are served. */
+export async function parseInSlices(line: RawLine, rules: LineRules): Promise<ParsedLine> {
+  return line.length > LARGE_BYTES ? await withPauses(() => parseLine(line, rules)) : parseLine(line, rules);
+}
 
 /** Parses one line of a batch file. Returns a refusal for an invalid line; never throws. */
 export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
@@ -62,20 +71,19 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   if (line.bytes === undefined) {
     return refuse("line_too_long", `must have at most ${rules.maxLineBytes} bytes (got ${line.length})`);
   }
-  let text: string;
-  try {
-    text = decoder.decode(line.bytes);
-  } catch {
-    return refuse("invalid_utf8", "not valid UTF-8; save the file as UTF-8");
-  }
+  const isMarked = BYTE_ORDER_MARK.every((byte, i) => line.bytes![i] === byte);
   let value: unknown;
   try {
-    value = parseRequest(text);
+    if (isMarked) throw new SyntaxError(MARKED);
+    value = line.length > LARGE_BYTES
+      ? finish(parseLargeRequest(line.bytes))
+      : parseRequest(decoder.decode(line.bytes));
   } catch (error) {
-    const why = text.startsWith(BYTE_ORDER_MARK)
-      ? "a byte order mark (U+FEFF) stands before it, as in the midst of files that were joined; remove it"
-      : clip((error as Error).message, 200);
-    return refuse("invalid_json", `not valid JSON: ${why}`);
+    if (error instanceof TypeError) {
+      return refuse("invalid_utf8", "not valid UTF-8; save the file as UTF-8");
+    }
+    if (!(error instanceof SyntaxError)) throw error;
+    return refuse("invalid_json", `not valid JSON: ${clip(error.message, 200)}`);
   }
   if (!isObject(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
 

@@ -1,5 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { type LineRules, parseLine } from "./request.ts";
+import { type LineRules, parseInSlices, parseLine } from "./request.ts";
 import { TEST_LIMITS } from "./testing.ts";
 
 const TEST_RULES = { ...TEST_LIMITS, maxLineBytes: 100_000 };
@@ -115,6 +115,27 @@ for (const [name, line, code, customId, words] of BAD) {
     assertStringIncludes(refusal!.message, words);
   });
 }
+
+Deno.test("parseLine: large lines are parsed and refused like small ones, in slices for parseInSlices", async () => {
+  const image = "QUJD".repeat(100_000);
+  const of = (text: string) => {
+    const bytes = new TextEncoder().encode(text);
+    return { index: 3, number: 7, bytes, length: bytes.length };
+  };
+  const message = { content: [{ type: "tool_use", id: "a", name: "b", input: { n: 1 } }] };
+  const body = { messages: [{ content: [{ image_url: { url: image } }] }, message] };
+  const line = { custom_id: "a", method: "POST", url: TEST_RULES.endpoints[0], body };
+  const text = JSON.stringify(line).replace('"n":1', '"n":1.0');
+  const parsed = await parseInSlices(of(text), TEST_RULES);
+  assertEquals(JSON.stringify(parsed.request?.body), text.slice(text.indexOf('"body":') + 7, -1));
+  for (const [bad, code] of [[`\ufeff${text}`, "invalid_json"], [text.slice(1), "invalid_json"]]) {
+    assertEquals(parseLine(of(bad), TEST_RULES).refusal?.code, code);
+  }
+  const bytes = of(text).bytes;
+  bytes[bytes.length / 2 | 0] = 0xff;
+  const invalid = { index: 3, number: 7, bytes, length: bytes.length };
+  assertEquals((await parseInSlices(invalid, TEST_RULES)).refusal?.code, "invalid_utf8");
+});
 
 Deno.test("parseLine: quotes only a short part of the line", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "u".repeat(5000) }));

@@ -1,4 +1,4 @@
-import { isObject, parseWrittenJson } from "../engine/mod.ts";
+import { isObject, type Paced, parseLargeJson, parseWrittenJson, type Stretch } from "../engine/mod.ts";
 
 /** Limits that bound the time to about 5 ms. Numbers beyond them become ordinary JavaScript numbers. */
 const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
@@ -18,11 +18,24 @@ export function parseRequest(text: string): unknown {
   return withWrittenNumbers(JSON.parse(text), () => text);
 }
 
+/** Parses a large request like parseRequest, in slices. `long` as in parseLargeJson. Throws as parseLargeJson. */
+export function* parseLargeRequest(bytes: Uint8Array, long: Stretch[] = []): Paced<unknown> {
+  const value = yield* parseLargeJson(bytes, long);
+  return withWrittenNumbers(value, () => textWithout(long, bytes));
+}
+
+/** Returns the JSON with empty strings instead of the long ones, such as images, which have no numbers. */
+function textWithout(long: readonly Stretch[], bytes: Uint8Array): string {
+  const decoder = new TextDecoder();
+  const starts = [...long.map(({ start }) => start), bytes.length];
+  return starts.map((start, i) => decoder.decode(bytes.subarray(long[i - 1]?.end ?? 0, start))).join("");
+}
+
 /**
  * Gives the numbers of a parsed request the digits that they have in the text, as parseRequest does. Returns the
  * changed request. Few requests need the text.
  */
-export function withWrittenNumbers(parsed: unknown, text: () => string): unknown {
+function withWrittenNumbers(parsed: unknown, text: () => string): unknown {
   const called = calls(parsed);
   if (called.length === 0) return parsed;
   const parts = argumentsIn(text());

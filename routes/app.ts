@@ -71,6 +71,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     pulls: options.pulls,
     limits,
     bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
+    imageBodies: new BodyBudget(limits.imageBodiesBytes, limits.bodyMs),
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: options.metrics ?? new Metrics(),
     strictParameters: options.strictParameters,

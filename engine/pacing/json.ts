@@ -21,23 +21,44 @@ interface Container {
   isRead: boolean;
 }
 
+/** Bytes of a string without escapes after which the native search for the string's end is faster than a loop. */
+export const PLAIN_BYTES = 1 << 10;
+
+/** Returns the position of the first quote or backslash from `at` on; `end` if there is none. */
+export function plainUntil(bytes: Uint8Array, at: number, end: number): number {
+  const quote = bytes.subarray(at, end).indexOf(QUOTE);
+  const plain = bytes.subarray(at, quote < 0 ? end : at + quote);
+  const escape = plain.indexOf(BACKSLASH);
+  return at + (escape < 0 ? plain.length : escape);
+}
+
 /** A string that is being read. */
 interface Text {
   readonly start: number;
   /** Position of the first part that is not parsed yet. */
   from: number;
+  /** Position after the last escape. */
+  plain: number;
   /** The parsed beginning. Undefined while the whole string may still be parsed together with its container. */
-  value: string | undefined;
+  parts: string[] | undefined;
   /** Whether the string is the value of a member, and not its name; undefined if that is not known yet. */
   isValue: boolean | undefined;
 }
 
+/** Bytes from `start` to before `end`. */
+export interface Stretch {
+  readonly start: number;
+  readonly end: number;
+}
+
 /**
- * Parses UTF-8 JSON like `JSON.parse`, in slices. Throws SyntaxError where it is not JSON, TypeError where it is not
- * UTF-8.
+ * Parses UTF-8 JSON like `JSON.parse`, in slices. Adds the contents of long strings without escapes to `long`. Throws
+ * SyntaxError where it is not JSON, TypeError where it is not UTF-8.
  */
-export function* parseLargeJson(bytes: Uint8Array): Paced<unknown> {
-  const reader = new LargeJson(bytes[0] === 0xef ? bytes.subarray(3) : bytes); // a byte order mark
+export function* parseLargeJson(bytes: Uint8Array, long: Stretch[] = []): Paced<unknown> {
+  const isMarked = bytes[0] === 0xef; // a byte order mark
+  if (isMarked) return yield* parseLargeJson(bytes.subarray(3));
+  const reader = new LargeJson(bytes, long);
   while (!reader.read(4 * STEPS_PER_OFFER)) yield;
   return reader.end();
 }
@@ -47,7 +68,7 @@ class LargeJson {
   #text: Text | undefined;
   #at = 0;
 
-  constructor(private readonly bytes: Uint8Array) {}
+  constructor(private readonly bytes: Uint8Array, private readonly long: Stretch[]) {}
 
   /** Reads about `bytes` bytes. Returns whether all bytes have been read. */
   read(count: number): boolean {
@@ -57,7 +78,7 @@ class LargeJson {
       const byte = bytes[at];
       if (this.#text) at = this.#inText(this.#text, at, end);
       else if (byte === QUOTE) {
-        this.#text = { start: at, from: at + 1, value: undefined, isValue: undefined };
+        this.#text = { start: at, from: at + 1, plain: at + 1, parts: undefined, isValue: undefined };
       } else if (byte === OPEN || byte === BEGIN) this.#open.push(container(byte === OPEN, at));
       else if (byte === CLOSE || byte === END) this.#close(byte === CLOSE, at);
       else if (byte === COMMA) this.#comma(at);
@@ -83,16 +104,23 @@ class LargeJson {
       const byte = bytes[at];
       if (byte === QUOTE) {
         this.#text = undefined;
-        if (text.value !== undefined) {
-          this.#take(text.value + this.#parse('"', text.from, at, '"'), text.start, at + 1);
+        if (text.parts) {
+          if (text.plain === text.start + 1) this.long.push({ start: text.plain, end: at });
+          text.parts.push(this.#parse('"', text.from, at, '"') as string);
+          this.#take(text.parts.join(""), text.start, at + 1); // a joined text is flat, so that reading it is fast
         }
         return at;
       }
       if (at - text.from > PIECE_BYTES && (byte & 0xc0) !== 0x80 && this.#isValue(text)) {
-        text.value = (text.value ?? "") + this.#parse('"', text.from, at, '"');
+        (text.parts ??= []).push(this.#parse('"', text.from, at, '"') as string);
         text.from = at;
       }
-      if (byte === BACKSLASH) at += bytes[at + 1] === U ? 5 : 1;
+      if (byte === BACKSLASH) {
+        at += bytes[at + 1] === U ? 5 : 1;
+        text.plain = at + 1;
+      } else if (at - text.plain > PLAIN_BYTES && at - text.from <= PIECE_BYTES) {
+        at = plainUntil(bytes, at + 1, end) - 1;
+      }
     }
     return at - 1;
   }
@@ -201,6 +229,7 @@ const { isRawJSON } = JSON as unknown as { isRawJSON(value: unknown): boolean };
 /** Writes JSON data like `JSON.stringify`, in slices. */
 export function* writeLargeJson(value: unknown, levels = LEVELS): Paced<string | undefined> {
   if (typeof value !== "object" || value === null || levels === 0 || isRawJSON(value)) {
+    if (typeof value === "string" && value.length > PIECE_BYTES) yield;
     return JSON.stringify(value);
   }
   if (Array.isArray(value)) return yield* writeList(value, levels);

@@ -70,7 +70,7 @@ export class LookAhead {
       this.seen += 1;
       if (line.index < check.lineCount && skip(line.index)) continue;
       const { index } = line;
-      const parsed = parseChecked(line, check, name, limits);
+      const parsed = await parseChecked(line, check, name, limits);
       const { request } = parsed;
       if (request === undefined) refused.push({ index, ...parsed });
       else found.push({ index, request, key: promptKey(request), answer: answerLimit(request) });

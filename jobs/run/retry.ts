@@ -344,7 +344,7 @@ export class Retry {
     const { job, limits } = this;
     try {
       for await (const line of input.lines(limits.maxLineBytes)) {
-        const { request } = parseChecked(line, check, job.input, limits);
+        const { request } = await parseChecked(line, check, job.input, limits);
         yield { number: line.number, bytes: line.bytes, customId: request?.customId };
       }
     } catch (error) {

@@ -1,5 +1,6 @@
 import { concat } from "@std/bytes/concat.js";
 import { join } from "@std/path";
+import { finish, parseLargeJson, withPauses, writeLargeJson } from "../../engine/mod.ts";
 import { isSet, steadyClock } from "./clock.ts";
 import { reasonOf } from "./live_batch.ts";
 import { Pause } from "../run/pause.ts";
@@ -7,6 +8,8 @@ import { Pause } from "../run/pause.ts";
 const MB = 2 ** 20;
 /** Default maximum bytes of a response store. */
 export const RESPONSE_BYTES = { disk: 512 * MB, memory: 64 * MB } as const;
+/** Maximum bytes of the responses of a conversation. */
+export const MOST_RESPONSE_BYTES = 16 * MB;
 const MAX_AGE_MS = 30 * 24 * 3600 * 1000;
 /** Bytes of a disk block; files occupy whole blocks. */
 const BLOCK_BYTES = 4096;
@@ -28,7 +31,10 @@ export interface StoredItem {
 
 /** The stored responses of one owner, which other owners cannot find. */
 export interface OwnedResponses {
-  /** Stores a response. Returns false, after a report to the operator, if it cannot be stored. */
+  /**
+   * Stores a response. Returns false if it is larger than MOST_RESPONSE_BYTES or, after a report to the operator, if it
+   * cannot be stored.
+   */
   save(id: string, response: StoredResponse): Promise<boolean>;
   /** Returns a response and its size in bytes, or undefined if it is not stored. */
   read(id: string): Promise<StoredResponse & { readonly bytes: number } | undefined>;
@@ -150,6 +156,7 @@ export class ResponseStore {
   async #save(owner: string, id: string, response: StoredResponse): Promise<boolean> {
     try {
       const bytes = await encode(owner, response);
+      if (!bytes) return false;
       const taken = this.shelf.taken(bytes.length);
       if (taken > this.#maxBytes) {
         throw new Error(`it takes ${taken} bytes, and all together may take ${this.#maxBytes}`);
@@ -207,13 +214,28 @@ interface Head extends Pick<StoredResponse, "previous" | "head"> {
 
 const LF = 0x0a;
 
-async function encode(owner: string, { previous, head, input, output }: StoredResponse): Promise<Uint8Array> {
+/** Characters that are encoded in one piece. */
+const CHARACTERS = 1 << 20;
+
+/** Returns the content of a response's file; undefined for a response that is too large. */
+async function encode(
+  owner: string,
+  { previous, head, input, output }: StoredResponse,
+): Promise<Uint8Array | undefined> {
   const first: Head = { owner, previous, inputs: input.length, head };
   const parts: Uint8Array[] = [];
   const pause = new Pause();
+  let written = 0;
   for (const value of [first, ...input, ...output]) {
-    parts.push(new TextEncoder().encode(`${JSON.stringify(value)}\n`));
-    await pause.now();
+    const text = `${await withPauses(() => finish(writeLargeJson(value)))}\n`;
+    written += text.length;
+    if (written > MOST_RESPONSE_BYTES) return undefined;
+    for (let start = 0, end = 0; start < text.length; start = end) {
+      end = start + CHARACTERS;
+      if (/^[\ud800-\udbff]$/.test(text.charAt(end - 1))) end++; // half of a character
+      parts.push(new TextEncoder().encode(text.slice(start, end)));
+      await pause.now();
+    }
   }
   return concat(parts);
 }
@@ -225,7 +247,8 @@ async function decode(owner: string, bytes: Uint8Array): Promise<StoredResponse 
   for (let start = 0; start < bytes.length;) {
     const end = bytes.indexOf(LF, start);
     if (end < 0) throw new Error("its last line is incomplete");
-    values.push(JSON.parse(new TextDecoder().decode(bytes.subarray(start, end))));
+    const line = bytes.subarray(start, end);
+    values.push(await withPauses(() => finish(parseLargeJson(line))));
     if (start === 0 && (values[0] as Head).owner !== owner) return undefined;
     start = end + 1;
     await pause.now();

@@ -1,11 +1,16 @@
 import { finish, type Paced } from "../../engine/mod.ts";
 import type { ConnectionLimits } from "./context.ts";
-import { ApiError, incompleteBody } from "./errors.ts";
+import { ApiError, incompleteBody, tooLarge } from "./errors.ts";
 import type { BodyHold } from "./body_budget.ts";
 import { parseJson } from "./json.ts";
 import { paced } from "./paced.ts";
 
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
+
+/** Returns the number of bytes that the request announces; 0 if it announces none. */
+export function announcedBytes({ headers }: Request): number {
+  return Number(headers.get("content-length") ?? 0);
+}
 
 const JSON_TYPE = /^(?:(?:application|text)\/(?:[\w.-]+\+)?json|text\/plain)?$/;
 /** The content type that curl sends with `--data`. */
@@ -15,24 +20,24 @@ const OPEN_BRACE = 0x7b;
 /**
  * Returns the parsed JSON body of a request within the limits; throws ApiError. Programs may send JSON as plain text,
  * as curl's form data or without a type. Browsers let pages of other sites send these types, so `checkSite` must run
- * before.
+ * before. `mostBytes`: maximum bytes with images in base64, if more than `bodyBytes`. The caller releases `hold`.
  */
 export async function readJson(
   request: Request,
   { bodyBytes, bodyMs }: BodyLimits,
   hold: BodyHold,
+  mostBytes = bodyBytes,
 ): Promise<unknown> {
   checkMediaType(request);
-  try {
-    const chunks = await Array.fromAsync(bodyChunks(request, bodyBytes, () => bodyMs, hold));
-    const bytes = await paced(() => finish(joined(chunks)));
-    if (mediaTypeOf(request) === FORM_TYPE && bytes.find((byte) => byte > 0x20) !== OPEN_BRACE) {
-      throw notJson(request);
-    }
-    return await paced(() => parseJson(bytes));
-  } finally {
-    hold.release();
+  // A larger body gets more time, but it must arrive as fast as the largest usual body.
+  const allowedMs = (received: number) => bodyMs * Math.max(1, received / bodyBytes);
+  const chunks = await Array.fromAsync(bodyChunks(request, mostBytes, allowedMs, hold));
+  const bytes = await paced(() => finish(joined(chunks)));
+  chunks.length = 0;
+  if (mediaTypeOf(request) === FORM_TYPE && bytes.find((byte) => byte > 0x20) !== OPEN_BRACE) {
+    throw notJson(request);
   }
+  return await paced(() => parseJson(bytes, bodyBytes));
 }
 
 function* joined(chunks: readonly Uint8Array[]): Paced<Uint8Array> {
@@ -82,7 +87,7 @@ export async function* bodyChunks(
   allowedMs: (received: number) => number,
   hold?: BodyHold,
 ): AsyncGenerator<Uint8Array> {
-  const announced = Number(request.headers.get("content-length") ?? 0);
+  const announced = announcedBytes(request);
   if (announced > bodyBytes) throw tooLarge(bodyBytes, announced);
   if (!request.body) return;
   await hold?.take(announced);
@@ -113,13 +118,6 @@ async function inTime<T>(work: Promise<T>, began: number, allowedMs: number): Pr
   const leftMs = Math.max(0, began + allowedMs - performance.now());
   const timer = setTimeout(() => reject(tooSlow(Math.round(allowedMs))), leftMs);
   return await Promise.race([work, late]).finally(() => clearTimeout(timer));
-}
-
-function tooLarge(bodyBytes: number, found?: number): ApiError {
-  const message = `The request body must be at most ${bodyBytes} bytes (got ${
-    found ?? "more"
-  }); send less in one request`;
-  return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
 }
 
 function tooSlow(bodyMs: number): ApiError {

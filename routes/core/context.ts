@@ -39,6 +39,12 @@ export interface ConnectionLimits {
   readonly bodyBytes: number;
   /** Maximum bytes of all bodies that are arriving, without small bodies. One sender may use half of them. */
   readonly bodiesBytes: number;
+  /**
+   * Maximum bytes of a request body with images in base64, for a model that reads images, and of all such bodies larger
+   * than `bodyBytes`, until their requests have ended. One sender may use half of them.
+   */
+  readonly imageBodyBytes: number;
+  readonly imageBodiesBytes: number;
   /** Milliseconds for which a body may wait for bytes of `bodiesBytes`. */
   readonly bodiesMs: number;
   /** Maximum bytes of an uploaded file. */
@@ -64,6 +70,8 @@ export interface ConnectionLimits {
 export const DEFAULT_LIMITS: ConnectionLimits = {
   bodyBytes: 8 * 2 ** 20,
   bodiesBytes: 64 * 2 ** 20,
+  imageBodyBytes: 64 * 2 ** 20,
+  imageBodiesBytes: 128 * 2 ** 20,
   bodiesMs: 5000,
   uploadBytes: 4 * 2 ** 30,
   headMs: 10_000,
@@ -105,6 +113,8 @@ export interface AppContext extends ParameterOptions {
   readonly limits: ConnectionLimits;
   /** Memory budget for request bodies that are still arriving. */
   readonly bodies: BodyBudget;
+  /** Memory budget for requests whose images make them larger than other bodies may be. */
+  readonly imageBodies: BodyBudget;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
   /** Returns the error as clients see it, and reports unexpected errors to the operator. */

@@ -3,7 +3,8 @@ import type { Context } from "hono";
 import { retryAfter } from "../generation/answers.ts";
 import type { Account } from "../access/account.ts";
 import { workFor } from "../../engine/mod.ts";
-import { readJson } from "./body.ts";
+import { announcedBytes, readJson } from "./body.ts";
+import type { BodyHold } from "./body_budget.ts";
 import type { Caller } from "../access/caller.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
@@ -127,11 +128,12 @@ export function endpoint<
         spent: (ms: number) => caller.allowance.work(ms),
         signal: c.req.raw.signal,
       };
+      const hold = holdOf(c, context);
       const response = await workFor(sender, async () => {
         const incoming = {
           params: spec.params && check(spec.params, c.req.param()),
           query: spec.query && check(spec.query, c.req.query()),
-          body: spec.body && await bodyOf(c, context, spec.body, spec.warnings),
+          body: spec.body && await bodyOf(c, context, hold, spec.body, spec.warnings),
           raw: c.req.raw,
           caller,
           account: record,
@@ -140,9 +142,12 @@ export function endpoint<
         };
         const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
         return answer instanceof Response ? answer : await jsonAnswer(answer);
+      }).catch((error) => {
+        hold.release();
+        throw error;
       });
       // The response is created from the context, so that headers set there are sent too.
-      return c.newResponse(response.body, response);
+      return c.newResponse(releasedAfter(response.body, hold), response);
     },
   };
 }
@@ -152,15 +157,44 @@ function senderOf(c: Context<Env>): string {
   return c.get("caller").name ?? c.env?.address ?? "";
 }
 
+/** The bytes that a request's body takes from a memory budget. */
+interface HeldBody extends BodyHold {
+  /** Maximum bytes of the body. */
+  readonly most: number;
+  /** Whether the bytes stay taken until the request ends, because the body's images stay in memory. */
+  readonly lasts: boolean;
+}
+
+/** Returns the hold of a request's body. A body with large images has its own budget. */
+function holdOf(c: Context<Env>, { models, limits, bodies, imageBodies }: AppContext): HeldBody {
+  const sender = senderOf(c);
+  const isLarge = announcedBytes(c.req.raw) > limits.bodyBytes &&
+    models.list().some(({ engine }) => engine === undefined || engine.model.images);
+  return isLarge
+    ? { ...imageBodies.hold(sender), most: limits.imageBodyBytes, lasts: true }
+    : { ...bodies.hold(sender), most: limits.bodyBytes, lasts: false };
+}
+
+/** Returns the stream of a response whose end releases the body's bytes. */
+function releasedAfter(body: ReadableStream | null, { lasts, release }: HeldBody): ReadableStream | null {
+  if (!lasts || !body) {
+    release();
+    return body;
+  }
+  return body.pipeThrough(new TransformStream({ flush: release, cancel: release }));
+}
+
 /** Reads and checks a request's body. Warnings go to the answer's header and to the operator. */
 async function bodyOf<B extends Schema>(
   c: Context<Env>,
-  { limits, bodies, strictParameters, warn }: AppContext,
+  { limits, strictParameters, warn }: AppContext,
+  hold: HeldBody,
   schema: B,
   ignored: ((body: Output<B>) => readonly string[]) | undefined,
 ): Promise<z.output<B>> {
   c.get("caller").allowance.check();
-  const value = await readJson(c.req.raw, limits, bodies.hold(senderOf(c)));
+  const value = await readJson(c.req.raw, limits, hold, hold.most);
+  if (!hold.lasts) hold.release();
   const { body, told } = await paced(() => {
     const told: string[] = [];
     const options = { strictParameters, warn: (sentence: string) => void told.push(sentence) };

@@ -132,6 +132,14 @@ export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
 
+/** `found`: the number of bytes, if known. `which`: the bytes that count, if not all. */
+export function tooLarge(most: number, found?: number, which = ""): ApiError {
+  const message = `The request body must be at most ${most} bytes${which && ` ${which}`} (got ${
+    found ?? "more"
+  }); send less in one request`;
+  return new ApiError(413, "request_too_large", message, { headers: { connection: "close" } });
+}
+
 /** Turns any thrown value into an ApiError. Unexpected errors reveal no internals of the server. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;

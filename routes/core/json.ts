@@ -1,7 +1,7 @@
 import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
-import { parseRequest, withWrittenNumbers } from "../../jobs/written_numbers.ts";
-import { finish, type Paced, parseLargeJson } from "../../engine/mod.ts";
-import { ApiError } from "./errors.ts";
+import { parseLargeRequest, parseRequest } from "../../jobs/written_numbers.ts";
+import { finish, type Paced, PLAIN_BYTES, plainUntil, type Stretch } from "../../engine/mod.ts";
+import { ApiError, tooLarge } from "./errors.ts";
 
 /** Limits of untrusted JSON: V8 parses deeper and wider values than the rest of the server can handle. */
 export const JSON_LIMITS = {
@@ -17,15 +17,20 @@ const BYTES_PER_OFFER = 1 << 14;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 that says what is wrong. */
-export function parseJson(bytes: Uint8Array): unknown {
-  return finish(parsing(bytes));
+/**
+ * Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 that says what is wrong, and 413 if more than
+ * `mostBytes` bytes are not in long strings without escapes, such as images in base64.
+ */
+export function parseJson(bytes: Uint8Array, mostBytes = Infinity): unknown {
+  return finish(parsing(bytes, mostBytes));
 }
 
-function* parsing(bytes: Uint8Array): Paced<unknown> {
+function* parsing(bytes: Uint8Array, mostBytes: number): Paced<unknown> {
   yield* checkShape(bytes);
+  const long: Stretch[] = [];
+  let value: unknown;
   try {
-    return bytes.length > MAX_HUGE_TEXT ? yield* parsingLarge(bytes) : parseSmall(bytes);
+    value = bytes.length > MAX_HUGE_TEXT ? yield* parseLargeRequest(bytes, long) : parseSmall(bytes);
   } catch (error) {
     if (error instanceof TypeError) {
       throw new ApiError(
@@ -37,6 +42,9 @@ function* parsing(bytes: Uint8Array): Paced<unknown> {
     const reason = error instanceof Error ? error.message.slice(0, 200) : "";
     throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);
   }
+  const others = long.reduce((left, { start, end }) => left - (end - start), bytes.length);
+  if (others > mostBytes) throw tooLarge(mostBytes, others, "besides its images");
+  return value;
 }
 
 function parseSmall(bytes: Uint8Array): unknown {
@@ -44,11 +52,6 @@ function parseSmall(bytes: Uint8Array): unknown {
   return HUGE.test(text)
     ? JSON.parse(text, keepHuge as (key: string, value: unknown) => unknown)
     : parseRequest(text);
-}
-
-function* parsingLarge(bytes: Uint8Array): Paced<unknown> {
-  const value = yield* parseLargeJson(bytes);
-  return withWrittenNumbers(value, () => new TextDecoder().decode(bytes));
 }
 
 /**
@@ -76,6 +79,8 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
   let values = 1;
   let fields = 0;
   let isText = false;
+  /** In a string, the position after its last escape. */
+  let plain = 0;
   /** Commas in the container that is open at each depth; arrays count from -Infinity. */
   const commas = new Float64Array(JSON_LIMITS.depth + 1);
   let pauseAt = BYTES_PER_OFFER;
@@ -86,10 +91,14 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
     }
     const byte = bytes[i];
     if (isText) {
-      if (byte === BACKSLASH) i++;
+      if (byte === BACKSLASH) plain = ++i + 1;
       else if (byte === QUOTE) isText = false;
+      else if (i - plain > PLAIN_BYTES) {
+        i = plainUntil(bytes, i + 1, Math.min(i + BYTES_PER_OFFER, bytes.length)) - 1;
+      }
     } else if (byte === QUOTE) {
       isText = true;
+      plain = i + 1;
     } else if (byte === 0x5b || byte === 0x7b) { // [ {
       containers++;
       deepest = Math.max(deepest, ++depth);

@@ -48,6 +48,7 @@ function appOf(): OpenAPIHono<Env> {
     models: oneModel(new FakeEngine()),
     limits: DEFAULT_LIMITS,
     bodies: new BodyBudget(DEFAULT_LIMITS.bodiesBytes, DEFAULT_LIMITS.bodiesMs),
+    imageBodies: new BodyBudget(DEFAULT_LIMITS.imageBodiesBytes, DEFAULT_LIMITS.bodyMs),
     responses: ResponseStore.inMemory({}),
     lifecycle: { draining: false },
     metrics: new Metrics(),

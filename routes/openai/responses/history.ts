@@ -1,4 +1,9 @@
-import type { OwnedResponses, StoredItem, StoredResponse } from "../../../jobs/service/response_store.ts";
+import {
+  MOST_RESPONSE_BYTES,
+  type OwnedResponses,
+  type StoredItem,
+  type StoredResponse,
+} from "../../../jobs/service/response_store.ts";
 import { ApiError } from "../../core/errors.ts";
 import { LIMITS } from "../../core/fields.ts";
 import type { RunOptions } from "../../generation/generation.ts";
@@ -6,9 +11,6 @@ import { type AnyItem, type Item, itemsOf } from "./items.ts";
 import { type ItemIds, responseOf } from "./open_item.ts";
 
 /* Requests that continue stored responses, or refer to their items. */
-
-/** Maximum bytes of the stored responses that one request continues: the same as of a request body. */
-const MAX_BYTES = 16 * 2 ** 20;
 
 /** The items of a request's body, and the items of the stored responses that it continues. */
 export interface Conversation {
@@ -61,7 +63,7 @@ async function itemsBefore(id: string, responses: OwnedResponses): Promise<Item[
     const response: Awaited<ReturnType<OwnedResponses["read"]>> = await responses.read(next);
     if (!response) throw previousNotFound(id, next);
     bytes += response.bytes;
-    if (bytes > MAX_BYTES) throw tooLong(`takes more than ${MAX_BYTES} bytes`);
+    if (bytes > MOST_RESPONSE_BYTES) throw tooLong(`takes more than ${MOST_RESPONSE_BYTES} bytes`);
     turns.push(response.output, response.input);
     next = response.previous;
   }
@@ -92,7 +94,7 @@ async function resolved(items: readonly AnyItem[], responses: OwnedResponses): P
       read.add(owner);
       const response = await responses.read(owner);
       bytes += response?.bytes ?? 0;
-      if (bytes > MAX_BYTES) throw tooLong(`takes more than ${MAX_BYTES} bytes`);
+      if (bytes > MOST_RESPONSE_BYTES) throw tooLong(`takes more than ${MOST_RESPONSE_BYTES} bytes`);
       for (const stored of [...response?.input ?? [], ...response?.output ?? []]) {
         known.set(stored.id!, stored);
       }
