@@ -4,7 +4,7 @@ import { firstSeen } from "./kv_blocks.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { PartKind, PromptDisk } from "./disk/types.ts";
 import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_blocks.ts";
-import { type Restore, type Sequence, staysOffDisk } from "../schedule/sequence.ts";
+import type { Restore, Sequence } from "../schedule/sequence.ts";
 import type { DiskStats } from "../api/engine.ts";
 
 /** Maximum number of parts that wait to be copied out; further parts are not stored. */
@@ -49,8 +49,8 @@ export interface Restorer {
 }
 
 /**
- * Stores an engine's prompts on a disk: it offers parts worth storing, and reads prefixes that a sequence can
- * continue from. `exchange` copies bytes into and out of the KV cache, only between steps.
+ * Stores an engine's prompts on a disk, without the texts of embeddings, which rarely repeat: it offers parts worth
+ * storing, and reads prefixes that a sequence can continue from. `exchange` copies bytes only between steps.
  */
 export class StoredPrefixes {
   readonly #disk: PromptDisk;
@@ -103,19 +103,19 @@ export class StoredPrefixes {
 
   /** Whether a part of the sequence's prefix is on the disk. */
   has(sequence: Sequence, position: number, kind: PartKind): boolean {
-    return !sequence.disk.skips && !staysOffDisk(sequence) &&
+    return !sequence.disk.skips && !sequence.pooled &&
       this.#disk.store.has(this.#nameOf(sequence, position, kind));
   }
 
   /** Call when a block enters the prefix index. */
   computed(sequence: Sequence, position: number): void {
-    if (staysOffDisk(sequence)) return;
+    if (sequence.pooled) return;
     if (this.#disk.eager || this.#isSecond(sequence.kv.hashes[position])) this.#offer(sequence, position, 0);
   }
 
   /** Call when a sequence reuses a prefix of `end` blocks from memory. */
   reused(sequence: Sequence, end: number): void {
-    if (end === 0 || staysOffDisk(sequence)) return;
+    if (end === 0 || sequence.pooled) return;
     const names: string[] = [];
     for (let position = 0; position < end; position++) names.push(this.#offer(sequence, position, 0));
     for (const { position, kind } of this.#edgeParts(sequence, end)) {
@@ -132,7 +132,7 @@ export class StoredPrefixes {
 
   /** Call when a later sequence may continue after the first `end` blocks of this one. */
   edge(sequence: Sequence, end: number): void {
-    if (!this.#disk.eager || staysOffDisk(sequence) || end === 0 || end > sequence.kv.indexed) return;
+    if (!this.#disk.eager || sequence.pooled || end === 0 || end > sequence.kv.indexed) return;
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 
@@ -389,10 +389,10 @@ export class StoredPrefixes {
 
   #nameOf(sequence: Sequence, position: number, kind: PartKind): string {
     const { names } = this.#disk;
-    const { disk: { links }, tokens, prefixKey } = sequence;
+    const { disk: { links }, tokens, prefixKey, images } = sequence;
     while (links.length <= position) {
       const count = links.length;
-      const before = count === 0 ? names.root(prefixKey) : links[count - 1];
+      const before = count === 0 ? names.root(prefixKey, images !== undefined) : links[count - 1];
       links.push(names.link(before, tokens.subarray(count * KV_BLOCK_TOKENS, (count + 1) * KV_BLOCK_TOKENS)));
     }
     return names.name(links[position], kind);

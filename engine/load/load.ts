@@ -241,7 +241,10 @@ async function loadMeasured(
   const onLoosened = (schema: LoosenedSchema) => options.warn?.(describeLoosened(schema));
   const grammars = createGrammars(tokenizer, chatForm.markers, { onLoosened });
   const promptDisk = opened &&
-    await orClose(openPromptDisk(options, { described, plan, backend, opened }), backend);
+    await orClose(
+      openPromptDisk(options, { described, plan, tower: measuredTower, backend, opened }),
+      backend,
+    );
   const speculation = await orClose(openSpeculation(plan, backend, drafting, options), backend);
   const tower = measuredTower && await orClose(measuredTower.load(options.signal), speculation, backend);
   return {
@@ -305,7 +308,7 @@ function openPromptStore(
  */
 async function openPromptDisk(
   { promptCache }: LoadOptions,
-  { described, plan, backend, opened }: Pick<Measured, "described" | "plan"> & {
+  { described, plan, tower, backend, opened }: Pick<Measured, "described" | "plan" | "tower"> & {
     backend: AnyBackend;
     opened: OpenedStore;
   },
@@ -319,6 +322,7 @@ async function openPromptDisk(
     plan: sha256(encodePlan(plan, size)),
     kernels: await copies.kernelsDigest(),
     isa: backend.info.isa,
+    tower: await tower?.digest(),
   };
   return {
     store,

@@ -1,6 +1,7 @@
 import { basename, dirname, join } from "@std/path";
 import { imagesOf } from "../architectures/registry.ts";
 import { EngineError } from "../api/errors.ts";
+import { sha256 } from "../cache/disk/names.ts";
 import { packedBytes, prepareBackend } from "../backend/choose.ts";
 import { readFloats } from "../gguf/float_tensor.ts";
 import { openGguf } from "../gguf/reader.ts";
@@ -13,7 +14,9 @@ import { imageTokens, positionTensor, projectorOf, readTower } from "../vision/s
 import { Tower, towerSize } from "../vision/tower.ts";
 import { buildTower } from "../vision/tower_plan.ts";
 import type { Plan } from "../plan/plan.ts";
+import { encodePlan } from "../plan/encode.ts";
 import type { ModelDescription } from "./describe.ts";
+import { fingerprintModel } from "./fingerprint.ts";
 import type { MemoryNeeds } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
 import { MAX_ROWS, memoryOf } from "./size.ts";
@@ -35,6 +38,8 @@ export interface MeasuredTower {
   /** The rows that the tower's images give the decoder. */
   readonly images: ImageRows;
   readonly memory: MemoryNeeds;
+  /** Returns a digest of everything that determines the rows of an image, except its pixels. */
+  digest(): Promise<string>;
   load(signal?: AbortSignal): Promise<Tower>;
 }
 
@@ -176,6 +181,7 @@ async function measured(
     report,
     images: { deepstack: shape.deepLayers.length },
     memory: report.memory,
+    digest: async () => sha256((await fingerprintModel(file)).weights + sha256(encodePlan(plan, size))),
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
       const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });

@@ -269,8 +269,3 @@ export function reusableTokens(sequence: Sequence): number {
   if (sequence.pooled?.whole) return 0;
   return (unscored(sequence)?.first ?? sequence.length) - 1;
 }
-
-/** Whether no part is stored on disk: embedding texts rarely repeat, and names on disk do not tell images apart. */
-export function staysOffDisk({ pooled, images }: Sequence): boolean {
-  return pooled !== undefined || images !== undefined;
-}

@@ -9,6 +9,8 @@ export interface CacheIdentity {
   /** Digest of the kernels, and the instruction set, whose vector width changes the order of sums. */
   readonly kernels: string;
   readonly isa: string;
+  /** Digest of the vision tower, which determines the rows of images; undefined without a tower. */
+  readonly tower?: string;
 }
 
 /** node:crypto is not imported: browsers load this file too and lack the module. */
@@ -19,15 +21,19 @@ const VERSION = 1;
 
 /**
  * Names chains of blocks by hashes. A block's link hashes the previous link and its tokens. The first link
- * hashes identity and prefix key with the folder's secret. So names reveal nothing about texts without the secret.
+ * hashes identity and prefix key with the folder's secret. So names reveal nothing about texts without the secret. The
+ * tower is part of the names of prompts with images, whose prefix keys have the images' digests.
  */
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
-  const { weights, plan, kernels, isa } = identity;
+  const { weights, plan, kernels, isa, tower } = identity;
   const { createHash, createHmac } = nodeCrypto();
   const id = sha256(JSON.stringify([VERSION, weights, plan, kernels, isa])).slice(0, 16);
   return {
     id,
-    root: (key) => createHmac("sha256", secret).update(JSON.stringify([id, key])).digest(),
+    root: (key, hasImages) => {
+      const named = hasImages ? [id, key, tower] : [id, key];
+      return createHmac("sha256", secret).update(JSON.stringify(named)).digest();
+    },
     link: (before, tokens) => {
       const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
       return createHash("sha256").update(before).update(bytes).digest();

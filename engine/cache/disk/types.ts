@@ -7,8 +7,8 @@ export type PartKind = number | "state";
 export interface PromptNames {
   /** Identifies model, kernels and layout: engines with equal ids store equal bytes, on every machine. */
   readonly id: string;
-  /** Returns the first link of all chains with this prefix key. */
-  root(key: string): Uint8Array;
+  /** Returns the first link of all chains with this prefix key. `hasImages`: whether the prompts have images. */
+  root(key: string, hasImages?: boolean): Uint8Array;
   /** Returns the link of a block after the previous block's link. */
   link(before: Uint8Array, tokens: Int32Array): Uint8Array;
   /** Returns the name of a part at the end of a chain. */

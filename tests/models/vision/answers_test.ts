@@ -52,29 +52,55 @@ Deno.test("vision: gemma3's image is computed in one step wherever the steps of 
   }, 1024);
 });
 
-Deno.test("vision: prompts with images are not stored on disk, because names on disk do not tell images apart", async () => {
-  await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 5 }, async (files) => {
-    const folder = await Deno.makeTempDir();
-    const promptCache = { folder, bytes: 1e8, eager: true };
-    const load = { model: files.model, backend: "cpu", threads: 2, contextLength: 512, promptCache } as const;
-    const image = await prepared(picture("a", 256, 256), files);
-    const engines = [(await loadEngine(load)).engine];
-    try {
-      const pad = markOf(engines[0], "qwen3vl");
-      const text = Array.from({ length: 64 }, (_, i) => i + 20);
-      await answer(engines[0], { prompt: [pad, ...text], images: [image], maxTokens: 2 });
-      await answer(engines[0], { prompt: text, maxTokens: 2 });
-      await engines[0].close();
-      engines.push((await loadEngine(load)).engine);
-      const pads = Array<number>(image.rows * image.columns).fill(pad);
-      const found = [[...pads, ...text], text].map((prompt) => answer(engines[1], { prompt, maxTokens: 2 }));
-      assertEquals((await Promise.all(found)).map(({ cached }) => cached > 0), [false, true]);
-    } finally {
-      for (const engine of engines) await engine.close();
-      await Deno.remove(folder, { recursive: true });
-    }
-  });
-});
+for (const tower of Object.keys(TOWERS) as TowerName[]) {
+  tierOf(tower).test(
+    `vision: ${tower} finds prompts with the same images on disk after a restart, and answers in the same bits`,
+    async () => {
+      await withFiles({ tower, type: "Q8_0", seed: 5 }, async (files) => {
+        const folder = await Deno.makeTempDir();
+        const promptCache = { folder, bytes: 1e8, eager: true };
+        const load = {
+          model: files.model,
+          backend: "cpu",
+          threads: 2,
+          contextLength: 512,
+          promptCache,
+        } as const;
+        const [one, two] = await Promise.all(
+          ["a", "b"].map((seed) => prepared(picture(seed, 128, 128), files)),
+        );
+        const text = Array.from({ length: 64 }, (_, i) => i + 20);
+        /** Loads the model and answers about each image. Returns the answers, and whether the prompt was found. */
+        const ask = async (images: PromptImage[]) => {
+          const { engine } = await loadEngine(load);
+          try {
+            const answers = [];
+            for (const image of images) {
+              const prompt = [...TEXT, markOf(engine, tower), ...text];
+              answers.push(await answer(engine, { prompt, images: [image], maxTokens: 4 }));
+            }
+            return [answers.map(({ tokens }) => tokens), answers.map(({ cached }) => cached > 0)];
+          } finally {
+            await engine.close();
+          }
+        };
+        try {
+          const [[first], found] = await ask([one]);
+          assertEquals(found, [false]);
+          const [[again, other], foundAgain] = await ask([one, two]);
+          assertEquals([again, foundAgain], [first, [true, false]]);
+          assert(JSON.stringify(other) !== JSON.stringify(first));
+          await Deno.writeFile(files.tower, synthesizeVision({ tower, type: "Q8_0", seed: 6 }).tower);
+          const [[changed], foundByOther] = await ask([one]);
+          assertEquals(foundByOther, [false], "another tower has other rows");
+          assert(JSON.stringify(changed) !== JSON.stringify(first));
+        } finally {
+          await Deno.remove(folder, { recursive: true });
+        }
+      });
+    },
+  );
+}
 
 for (const tower of ["qwen3vl", "qwen35"] as const) {
   fullTier.test(`vision: ${tower} answers as alone when KV memory runs out and requests with images are preempted`, async () => {
