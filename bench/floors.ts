@@ -8,6 +8,7 @@ import {
   stepFloor,
   type StepWork,
 } from "../engine/plan/cost.ts";
+import type { ContextWork } from "../engine/plan/op.ts";
 import { choiceOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
 import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 
@@ -20,12 +21,15 @@ export interface EvenStep {
   readonly cached: number;
   /** Number of rows with logits requests, over all sequences. */
   readonly logitRows: number;
+  /** Number of pooled rows that the step returns; by default 0. */
+  readonly pooledRows?: number;
   /** Number of first tokens whose keys and values all sequences share, so that a step reads them once; by default 0. */
   readonly shared?: number;
 }
 
 /** Returns the number of tokens that a row attends to, as the mean over the rows of a sequence. */
-function meanContext({ rows, cached }: EvenStep, window: number): number {
+function meanContext({ rows, cached }: EvenStep, { cache, window = Infinity }: ContextWork): number {
+  if (cache === undefined) return Math.min(rows, window);
   const growing = Math.max(0, Math.min(rows, window - cached)); // the other rows attend to a whole window
   const whole = rows > growing ? (rows - growing) * window : 0;
   return (growing * cached + growing * (growing + 1) / 2 + whole) / rows;
@@ -34,7 +38,7 @@ function meanContext({ rows, cached }: EvenStep, window: number): number {
 /** Returns an op's operations per row that depend on the row's context. */
 function contextOperations(op: PlanOp, step: EvenStep): number {
   const work = kindOf(op).context?.(op);
-  return work ? work.operations * meanContext(step, work.window ?? Infinity) : 0;
+  return work ? work.operations * meanContext(step, work) : 0;
 }
 
 function workOf(step: EvenStep): StepWork {
@@ -56,8 +60,8 @@ function hasFastPairs({ int8Gops, f32Gflops }: MachineLimits): boolean {
 }
 
 /** Returns the machine's rate for attention, in 10^9 operations a second. */
-function attentionGops(limits: MachineLimits): number {
-  return hasFastPairs(limits) ? limits.int8Gops / 2 : limits.f32Gflops;
+function attentionGops(limits: MachineLimits, float = false): number {
+  return hasFastPairs(limits) && !float ? limits.int8Gops / 2 : limits.f32Gflops;
 }
 
 /** Returns a lower bound for a step's seconds, from its bytes and the operations of matrices and attention. */
@@ -92,13 +96,17 @@ export function opFloor(
   const work = workOf(step);
   const context = kindOf(op).context?.(op);
   if (context) {
-    const seen = Math.min(step.cached, (context.window ?? Infinity) - 1) + step.rows;
-    const bytes = step.sequences * seen * kvBytesPerLayer(plan.kv.type, plan.kv.layers[context.cache]);
+    const { cache, window = Infinity, float } = context;
+    const seen = Math.min(step.cached, window - 1) + step.rows;
+    const layer = cache === undefined ? 0 : kvBytesPerLayer(plan.kv.type, plan.kv.layers[cache]);
     const operations = contextOperations(op, step) * work.rows;
-    return Math.max(bytes / limits.readGbps, operations / attentionGops(limits)) / 1e9;
+    return Math.max(
+      step.sequences * seen * layer / limits.readGbps,
+      operations / attentionGops(limits, float),
+    ) / 1e9;
   }
   if (productsOf(op).length === 0) return 0;
-  const rows = rowsOf(plan, op) === "logits" ? work.logitRows : work.rows;
+  const rows = { step: work.rows, logits: work.logitRows, pools: step.pooledRows ?? 0 }[rowsOf(plan, op)];
   if (rows === 0) return 0;
   const choice = choiceOf(op);
   let [bytes, seconds] = [0, 0];
@@ -113,7 +121,7 @@ export function opFloor(
 /** Returns the op's label, equal in all layers: its kind and its weights. */
 export function opLabel(plan: Plan, op: PlanOp): string {
   const names = weightsOf(plan, op)
-    .map(({ info }) => info.name.replace(/^blk\.\d+\./, "").replace(/\.weight$/, ""));
+    .map(({ info }) => info.name.replace(/^(v\.)?(blk|deepstack)\.\d+\./, "").replace(/\.weight$/, ""));
   return [op.op, names.join(" + ")].join(" ").trim();
 }
 

@@ -67,7 +67,7 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
 export interface BenchRow {
   readonly work: Sample["work"];
   readonly sequences: number;
-  /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
+  /** Tokens in each sequence at the end of a prefill, or on average over a decode; patches of an image. */
   readonly context: number;
   /** Median tokens per second over the samples, for all sequences together. */
   readonly tokensPerSecond: number;
@@ -371,7 +371,8 @@ async function profiled(
   return (limits) => profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits));
 }
 
-function better(a: MachineLimits, b: MachineLimits): MachineLimits {
+/** Returns the higher limit of each kind: the machine has reached both. */
+export function better(a: MachineLimits, b: MachineLimits): MachineLimits {
   return {
     readGbps: Math.max(a.readGbps, b.readGbps),
     int8Gops: Math.max(a.int8Gops, b.int8Gops),

@@ -3,11 +3,11 @@ import { MAX_ROWS } from "../engine/load/size.ts";
 
 /** A workload with its repeated measurements. */
 export interface Sample {
-  readonly work: "prefill" | "decode" | "decode, shared" | "texts";
+  readonly work: "prefill" | "decode" | "decode, shared" | "texts" | "image";
   readonly sequences: number;
-  /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
+  /** Tokens in each sequence at the end of a prefill, or on average over a decode; patches of an image. */
   readonly context: number;
-  /** Number of tokens of all sequences together. */
+  /** Number of tokens of all sequences together, or of rows that the decoder reads. */
   readonly tokens: number;
   readonly seconds: number[];
   readonly steps: readonly EvenStep[];

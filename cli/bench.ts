@@ -1,6 +1,7 @@
 import { benchAgainst } from "../bench/against.ts";
 import { benchForms } from "../bench/forms.ts";
 import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.ts";
+import { benchTower } from "../bench/tower.ts";
 import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation.ts";
 import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
@@ -9,7 +10,7 @@ import { GRAMMARS, KERNELS } from "../lib/libraries.ts";
 import { COMPUTE, DRAFTS, ISA, MAX_CONTEXT, MAX_PARALLEL, MODEL } from "./shared/engine_settings.ts";
 import { describeBackend, loadOptions, modelPath } from "./shared/model.ts";
 import { readWords } from "./shared/read_settings.ts";
-import { count, counts, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
+import { count, counts, HELP_LINE, helpOf, onOff, path, text } from "./shared/settings.ts";
 import { buildFirst } from "./shared/native_build.ts";
 import { drawLine, out } from "./shared/terminal.ts";
 import { jsonLine } from "./shared/escape.ts";
@@ -46,6 +47,13 @@ const OPTIONS = {
   sharedPrefix: onOff({
     help:
       "also decode the sequences of --npl after one common prompt, whose keys and values each step reads once",
+  }),
+  image: text("WxH", {
+    look: {
+      rule: "a width and a height in pixels, such as 448x448",
+      pattern: /^[1-9]\d{0,3}x[1-9]\d{0,3}$/,
+    },
+    help: "with a vision tower (mmproj-….gguf) as --model: measure the tower on an image of this size",
   }),
   against: path("FILE", {
     help: "compare with a second model, such as the same one in F32: three runs of each, in turn",
@@ -141,6 +149,8 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     ? await speculation({ ...options, speculate, draft }, given.json)
     : values.schema
     ? await forms(options, given.json)
+    : values.image
+    ? await tower(options, values.image, given.json)
     : values.against
     ? await compare(options, values.against, given.json)
     : await report(options, given.json);
@@ -167,7 +177,15 @@ async function paper(model: string, threads: readonly number[], json: boolean): 
 }
 
 async function report(options: BenchOptions, json: boolean): Promise<string> {
-  const measured = await benchModel(options);
+  return shown(await benchModel(options), json);
+}
+
+async function tower(options: BenchOptions, size: string, json: boolean): Promise<string> {
+  const [width, height] = size.split("x").map(Number);
+  return shown(await benchTower(options, { width, height }), json);
+}
+
+function shown(measured: BenchReport, json: boolean): string {
   return json ? jsonLine(asJson(measured)) : describe(measured);
 }
 

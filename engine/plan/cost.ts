@@ -84,7 +84,9 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
 /** Returns the bytes that an op reads per token of context; 0 if it has a window. */
 function contextBytes({ kv }: Plan, op: PlanOp): number {
   const work = kindOf(op).context?.(op);
-  return work && work.window === undefined ? kvBytesPerLayer(kv.type, kv.layers[work.cache]) : 0;
+  return work?.cache !== undefined && work.window === undefined
+    ? kvBytesPerLayer(kv.type, kv.layers[work.cache])
+    : 0;
 }
 
 /** Returns the packed bytes of experts that a step of `rows` rows reads, if each expert is equally likely. */

@@ -35,8 +35,8 @@ function finite(window: number): number {
 function windowsOf(layers: number, ops: readonly PlanOp[]): number[] {
   const windows = Array<number>(layers).fill(1);
   for (const op of ops) {
-    const work = kindOf(op).context?.(op);
-    if (work) windows[work.cache] = Math.max(windows[work.cache], work.window ?? Infinity);
+    const { cache, window = Infinity } = kindOf(op).context?.(op) ?? {};
+    if (cache !== undefined) windows[cache] = Math.max(windows[cache], window);
   }
   return windows;
 }

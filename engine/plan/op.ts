@@ -20,8 +20,10 @@ export interface OpKind<Name extends string = string, L extends Operands = Opera
 export interface ContextWork {
   /** Number of f32 operations per context token. */
   readonly operations: number;
-  /** Index of the KV cache layer that is read. */
-  readonly cache: number;
+  /** Index of the KV cache layer that is read; undefined if all rows of a text attend to each other, without a cache. */
+  readonly cache?: number;
+  /** Whether the products are in floats even where integers are faster. */
+  readonly float?: boolean;
   /** Number of tokens that a row attends to, including itself; undefined for all. */
   readonly window?: number;
 }

@@ -18,12 +18,16 @@ import { givenColumns } from "./tower_plan.ts";
 const MOST_KEPT = 128 * 2 ** 20;
 const NOBODY: Asker = { tenant: "", batch: false };
 
-export interface TowerParts {
-  /** The loaded and compiled backend of the tower. The tower closes the backend. */
-  readonly backend: Backend;
+/** What the steps of a tower depend on. */
+export interface StepParts {
   readonly shape: TowerShape;
   /** Learned embeddings of the grid's points; empty if the tower has none. */
   readonly positions: Float32Array; // [side * side, width]
+}
+
+export interface TowerParts extends StepParts {
+  /** The loaded and compiled backend of the tower. The tower closes the backend. */
+  readonly backend: Backend;
   /** The decoder's tokenizer. */
   readonly tokenizer: Tokenizer;
 }
@@ -100,15 +104,24 @@ export class Tower implements ImageReader {
   }
 
   async #run(image: PromptImage): Promise<Float32Array> {
-    const { backend, shape } = this.#parts;
-    const each = image.rows * image.columns * shape.merged ** 2 * givenColumns(shape).pixels;
     const rows: Float32Array[] = [];
-    for (let at = 0; at < image.patches.length; at += each) {
-      const picture = { ...image, patches: image.patches.subarray(at, at + each) };
-      const given = await withPauses(() => finish(givenOf(picture, this.#parts)));
-      rows.push(...(await backend.step(stepOf(given, picture, shape))).pooled!);
+    for await (const step of stepsOf(image, this.#parts)) {
+      rows.push(...(await this.#parts.backend.step(step)).pooled!);
     }
     return await withPauses(() => finish(joined(rows)));
+  }
+}
+
+/** The grid of an image's tokens, and its patches. */
+type Grid = Pick<PromptImage, "rows" | "columns" | "patches">;
+
+/** Returns a step for each of the image's pictures. */
+export async function* stepsOf(image: Grid, parts: StepParts): AsyncGenerator<StepInput> {
+  const { rows, columns, patches } = image;
+  const each = rows * columns * parts.shape.merged ** 2 * givenColumns(parts.shape).pixels;
+  for (let at = 0; at < patches.length; at += each) {
+    const picture = { rows, columns, patches: patches.subarray(at, at + each) };
+    yield stepOf(await withPauses(() => finish(givenOf(picture, parts))), picture, parts.shape);
   }
 }
 
@@ -140,7 +153,7 @@ function* joined(rows: readonly Float32Array[]): Paced<Float32Array> {
 }
 
 /** Returns a step over the image's patches. */
-function stepOf(given: readonly GivenRow[], { columns }: PromptImage, { merged }: TowerShape): StepInput {
+function stepOf(given: readonly GivenRow[], { columns }: Grid, { merged }: TowerShape): StepInput {
   const { length } = given;
   const places = new Uint32Array(length * AXES);
   for (let i = 0; i < length; i++) {
@@ -165,8 +178,8 @@ function stepOf(given: readonly GivenRow[], { columns }: PromptImage, { merged }
 
 /** Returns each patch's pixels, and any position embedding, between those of the nearest points of the grid. */
 function* givenOf(
-  { rows, columns, patches }: PromptImage,
-  { shape, positions }: TowerParts,
+  { rows, columns, patches }: Grid,
+  { shape, positions }: StepParts,
 ): Paced<GivenRow[]> {
   const { width, side, merged } = shape;
   const { pixels, width: inRow } = givenColumns(shape);

@@ -16,23 +16,49 @@ import type { OutputTensor } from "../../convert/write/output_tensor.ts";
 import { FORMATS } from "../../engine/gguf/formats.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { Dimensions, SynthModel } from "../../testing/synth/model.ts";
+import type { SynthModel } from "../../testing/synth/model.ts";
 import { type Sink, SynthFile } from "../../testing/synth/file.ts";
 import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { describeTokens } from "../../testing/synth/tokens.ts";
+import { type TowerFamily, TOWERS, writeTower } from "../../tests/models/vision/files.ts";
 
 interface Shape {
   readonly architecture: string;
-  readonly family: SynthModel;
-  readonly dimensions: Dimensions;
+  readonly layers: number;
+  readonly write: (file: SynthFile, layers: number) => void;
 }
+
+/** The vision tower of Qwen3-VL-2B. Source: its config.json. */
+const QWEN3_VL_2B: TowerFamily = {
+  ...TOWERS.qwen3vl,
+  width: 1024,
+  heads: 16,
+  feedForward: 4096,
+  image: 768,
+  points: 48,
+  deep: [5, 11, 17],
+};
 
 const SHAPES = new Map<string, Shape>();
 for (const [name, family] of Object.entries(SYNTH_MODELS) as [Architecture, SynthModel][]) {
   for (const [shape, dimensions] of Object.entries(family.real ?? {})) {
-    SHAPES.set(shape, { architecture: family.architecture ?? name, family, dimensions });
+    SHAPES.set(shape, {
+      architecture: family.architecture ?? name,
+      layers: dimensions.layers,
+      write(file, layers) {
+        // llama.cpp treats the vocabulary differently if a model's name contains "phi3".
+        file.sink.set("general.name", "STRING", "synthetic");
+        family.write(file, { ...dimensions, layers });
+        describeTokens(file, dimensions.vocabulary);
+      },
+    });
   }
 }
+SHAPES.set("qwen3-vl-2b-mmproj", {
+  architecture: "clip",
+  layers: 24,
+  write: (file, layers) => writeTower(file, { ...QWEN3_VL_2B, layers }, "F32", 2048),
+});
 
 /** Collects the file's keys and tensors, in order. */
 class Contents implements Sink {
@@ -82,18 +108,15 @@ async function main(): Promise<void> {
       }`,
     );
   }
-  const { architecture, family, dimensions } = shape;
-  const layers = flags.layers === undefined ? dimensions.layers : Number(flags.layers);
+  const { architecture, write } = shape;
+  const layers = flags.layers === undefined ? shape.layers : Number(flags.layers);
   const contents = new Contents();
   const file = new SynthFile(contents, architecture, {
     seed: `${name} ${flags.seed ?? 1}`,
     typeOf: typesOf(format),
   });
   contents.set("general.architecture", "STRING", architecture);
-  // llama.cpp treats the vocabulary differently if a model's name contains "phi3".
-  contents.set("general.name", "STRING", "synthetic");
-  family.write(file, { ...dimensions, layers });
-  describeTokens(file, dimensions.vocabulary);
+  write(file, layers);
   const path = isAbsolute(out) ? out : join(Deno.env.get("INIT_CWD") ?? Deno.cwd(), out);
   using target = await Deno.open(path, { write: true, create: true, truncate: true });
   await writeGguf(target, contents.entries, contents.tensors, () => {});

@@ -28,6 +28,11 @@ export const TEXT_ATTENTION = opKind({
   },
   mixer: ({ window }) =>
     `attention ${window === 0 ? "in both directions" : `to ${window >> 1} tokens on both sides`}`,
+  context: ({ heads, headDim, window, rounds }) => ({
+    operations: 4 * heads * headDim,
+    float: !rounds,
+    window: window === 0 ? undefined : window + 1,
+  }),
   text: ({ q, k, v, out, heads, kvHeads, headDim, scale, window, rounds, slopes }, t) => {
     const [a, b, c] = [q, k, v].map((at) => t.buffer(at.buffer) + placeText(at, headDim));
     const what = `${heads}/${kvHeads} heads of ${headDim}, scale ${scale}` +

@@ -25,9 +25,11 @@ export interface TowerSizes {
   readonly merged: number;
   /** Pixels on a side of an image. */
   readonly image: number;
+  /** Points on a side of the grid of Qwen's position embeddings; by default 6. */
+  readonly points?: number;
 }
 
-interface TowerFamily extends TowerSizes {
+export interface TowerFamily extends TowerSizes {
   readonly projector: string;
   /** The seeded decoder. */
   readonly decoder: keyof typeof SYNTH_MODELS;
@@ -226,7 +228,7 @@ function writeQwen(w: TowerWriter, family: TowerFamily, projection: number): voi
   const { width, layers, deep = [] } = family;
   w.patches(family, ["weight", "weight.1"]);
   w.file.vector("v.patch_embd.bias", width, 0);
-  w.positions(width, 6);
+  w.positions(width, family.points ?? 6);
   w.layers(family, true);
   for (const layer of deep) {
     w.norm(`v.deepstack.${layer}.norm`, 4 * width);
@@ -279,8 +281,15 @@ function writePixtral(w: TowerWriter, family: TowerFamily, projection: number): 
 function towerOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
   const family: TowerFamily = TOWERS[options.tower];
   const { file, builder } = fileOf("clip", options);
-  const projection = SYNTH_MODELS[family.decoder].tiny.embedding;
-  builder.set("clip.projector_type", "STRING", family.projector).set("clip.has_vision_encoder", "BOOL", true);
+  writeTower(file, family, options.type, SYNTH_MODELS[family.decoder].tiny.embedding);
+  return builder.build().bytes;
+}
+
+/** Writes the keys and tensors of a tower for a decoder of the width `projection`. */
+export function writeTower(file: SynthFile, family: TowerFamily, type: TensorType, projection: number): void {
+  const { sink } = file;
+  sink.set("clip.projector_type", "STRING", family.projector);
+  sink.set("clip.has_vision_encoder", "BOOL", true);
   const counts = {
     block_count: family.layers,
     embedding_length: family.width,
@@ -292,12 +301,11 @@ function towerOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
     [family.mergeKey]: family.merged,
     ...family.keys,
   };
-  for (const [name, value] of Object.entries(counts)) builder.set(`clip.vision.${name}`, "UINT32", value);
-  builder.set("clip.vision.attention.layer_norm_epsilon", "FLOAT32", family.eps);
-  builder.array("clip.vision.image_mean", "FLOAT32", [0.5, 0.5, 0.5]);
-  builder.array("clip.vision.image_std", "FLOAT32", [0.5, 0.5, 0.5]);
-  family.write(new TowerWriter(file, options.type), family, projection);
-  return builder.build().bytes;
+  for (const [name, value] of Object.entries(counts)) sink.set(`clip.vision.${name}`, "UINT32", value);
+  sink.set("clip.vision.attention.layer_norm_epsilon", "FLOAT32", family.eps);
+  sink.array("clip.vision.image_mean", "FLOAT32", [0.5, 0.5, 0.5]);
+  sink.array("clip.vision.image_std", "FLOAT32", [0.5, 0.5, 0.5]);
+  family.write(new TowerWriter(file, type), family, projection);
 }
 
 /** Paths of a model's file and of its tower's file. */
