@@ -5,7 +5,7 @@ import { openGguf } from "../engine/gguf/reader.ts";
 import type { PlanTensor } from "../engine/plan/plan.ts";
 import { patchesOf } from "../engine/vision/patches.ts";
 import { scaled } from "../engine/vision/scaling.ts";
-import { positionTensor, readTower } from "../engine/vision/shape.ts";
+import { positionTensors, readTower } from "../engine/vision/shape.ts";
 import { type StepParts, stepsOf, towerSize } from "../engine/vision/tower.ts";
 import { buildTower } from "../engine/vision/tower_plan.ts";
 import { type EvenStep, opFloor } from "./floors.ts";
@@ -32,8 +32,8 @@ export async function benchTower(options: BenchOptions, image: ImageSize): Promi
   const file = await openGguf(model);
   const shape = readTower(file);
   const plan = buildTower(file, shape);
-  const table = positionTensor(file, shape);
-  const positions = table ? await readFloats(file, table) : new Float32Array();
+  const tables = positionTensors(file, shape);
+  const positions = await Promise.all(tables.map((table) => readFloats(file, table)));
   const backend = new CpuBackend({ threads, isa });
   try {
     await backend.loadWeights(file, plan);

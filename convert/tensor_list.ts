@@ -4,7 +4,7 @@ import type { Checkpoint } from "./checkpoint/checkpoint.ts";
 import { refuse } from "./errors.ts";
 import { toFloats } from "./checkpoint/floats.ts";
 import type { WeightFinder } from "./write/matrix_source.ts";
-import type { FloatType, MatrixSource } from "./checkpoint/tensors.ts";
+import type { FloatType, MatrixSource, SafeTensor } from "./checkpoint/tensors.ts";
 import { inOrder, inSourceOrder, type Runs } from "./order.ts";
 import {
   joinTensors,
@@ -258,12 +258,7 @@ export class TensorList {
    * Adds the last `rows` rows of each of `count` parts as a tensor of three dimensions. Each part has `of`
    * rows in the source.
    */
-  lastRows(
-    name: string,
-    source: MatrixSource,
-    { count, rows, columns }: StackShape,
-    of: number,
-  ): void {
+  lastRows(name: string, source: MatrixSource, { count, rows, columns }: StackShape, of: number): void {
     const tensor = matrixTensor(this.checkpoint, {
       name: `${name}.weight`,
       rows: count * rows,
@@ -284,10 +279,7 @@ export class TensorList {
     length: number,
     take: "all" | "even" | "odd" = "all",
   ): void {
-    const source = this.finder.floats(tensor, [count, length]);
-    const bytes = new Uint8Array(source.byteLength);
-    this.checkpoint.read(source, 0, bytes);
-    const floats = toFloats(source.dtype as FloatType, bytes);
+    const { floats, source } = this.#values(tensor, [count, length]);
     const step = take === "all" ? 1 : 2;
     const kept = floats.filter((_, i) => step === 1 || i % 2 === (take === "even" ? 0 : 1));
     this.tensors.push(vectorTensor(name, kept, source.dtype, [length / step, count]));
@@ -313,20 +305,27 @@ export class TensorList {
     tensor: string,
     { rows, frames, side }: { readonly rows: number; readonly frames: number; readonly side: number },
   ): void {
-    const source = this.finder.floats(tensor, [rows, 3, frames, side, side]);
-    const bytes = new Uint8Array(source.byteLength);
-    this.checkpoint.read(source, 0, bytes);
-    const floats = toFloats(source.dtype as FloatType, bytes);
     const pixels = side ** 2;
     for (let frame = 0; frame < frames; frame++) {
-      const values = new Float32Array(rows * 3 * pixels);
-      for (let plane = 0; plane < rows * 3; plane++) {
-        const from = (plane * frames + frame) * pixels;
-        values.set(floats.subarray(from, from + pixels), plane * pixels);
-      }
+      const from = (i: number) => (Math.floor(i / pixels) * frames + frame) * pixels + i % pixels;
       const part = frame === 0 ? "" : `.${frame}`;
-      this.tensors.push(vectorTensor(`${name}.weight${part}`, values, source.dtype, [side, side, 3, rows]));
+      const shape = [side, side, 3, rows];
+      this.reshaped(`${name}.weight${part}`, tensor, [rows, 3, frames, side, side], shape, from);
     }
+  }
+
+  /** Adds a tensor of shape `stored` in f32, as one of `shape` (ggml's order). `from` returns the old place of each value. */
+  reshaped(
+    name: string,
+    tensor: string,
+    stored: readonly number[],
+    shape: readonly number[],
+    from = (i: number) => i,
+  ): void {
+    const { floats, source } = this.#values(tensor, stored);
+    const length = shape.reduce((product, n) => product * n);
+    const values = Float32Array.from({ length }, (_, i) => floats[from(i)]);
+    this.tensors.push(vectorTensor(name, values, source.dtype, shape));
   }
 
   /** Adds a matrix in f32, even when quantizing: a convolution's taps or a router. */
@@ -342,6 +341,13 @@ export class TensorList {
   /** Adds computed values that the checkpoint does not contain. */
   made(name: string, values: Float32Array): void {
     this.tensors.push(vectorTensor(name, values, "config.json"));
+  }
+
+  #values(tensor: string, shape: readonly number[]): { floats: Float32Array; source: SafeTensor } {
+    const source = this.finder.floats(tensor, shape);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    return { floats: toFloats(source.dtype as FloatType, bytes), source };
   }
 
   /** Adds the tensor `NAME.scale` with the factor of each NVFP4 matrix, unless all factors are 1. */

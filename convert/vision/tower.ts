@@ -10,6 +10,7 @@ import { TensorList } from "../tensor_list.ts";
 import { WeightFinder } from "../write/matrix_source.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { OutputTensor } from "../write/output_tensor.ts";
+import { convertGemma4Tower } from "./gemma4.ts";
 import { convertPixtral } from "./pixtral.ts";
 import { convertQwen } from "./qwen.ts";
 import { convertGemma3, convertIdefics3 } from "./siglip.ts";
@@ -34,6 +35,7 @@ const TOWERS: Readonly<Record<string, Convert>> = {
   qwen3_5: convertQwen,
   qwen3_5_moe: convertQwen,
   gemma3: convertGemma3,
+  gemma4: convertGemma4Tower,
   idefics3: convertIdefics3,
   smolvlm: convertIdefics3,
   llava: convertPixtral,

@@ -6,7 +6,7 @@ import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
 import { createChatTemplate } from "../../engine/chat/template/chat_template.ts";
 import { ChatTemplateError } from "../../engine/tokenizer/types.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
-import { positionTensor, readTower } from "../../engine/vision/shape.ts";
+import { positionTensors, readTower } from "../../engine/vision/shape.ts";
 import { buildTower } from "../../engine/vision/tower_plan.ts";
 import { ConvertError } from "../errors.ts";
 import type { Progress } from "./gguf_writer.ts";
@@ -77,7 +77,7 @@ export function towerRefusalOf(file: GgufFile): Promise<string | undefined> {
   return reasonOf(() => {
     const shape = readTower(file);
     buildTower(file, shape);
-    positionTensor(file, shape);
+    positionTensors(file, shape);
   });
 }
 

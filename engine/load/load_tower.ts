@@ -10,7 +10,7 @@ import { isTowerName, modelName, towerName } from "../models/folder.ts";
 import type { ImageRows } from "../plan/builder.ts";
 import { tokenOf } from "../vision/image_text.ts";
 import type { TowerShape } from "../vision/kind.ts";
-import { imageTokens, positionTensor, projectorOf, readTower } from "../vision/shape.ts";
+import { imageTokens, positionTensors, projectorOf, readTower } from "../vision/shape.ts";
 import { Tower, towerSize } from "../vision/tower.ts";
 import { buildTower } from "../vision/tower_plan.ts";
 import type { Plan } from "../plan/plan.ts";
@@ -156,7 +156,7 @@ async function reportOf(
   options: Pick<TowerOptions, "isa" | "backend">,
 ): Promise<TowerReport> {
   const bytes = await packedBytes(plan, options);
-  const table = positionTensor(file, shape);
+  const tables = positionTensors(file, shape).reduce((sum, { byteLength }) => sum + byteLength, 0);
   return {
     path: file.path,
     projector: projectorOf(file),
@@ -164,7 +164,7 @@ async function reportOf(
     imageTokens: imageTokens(shape),
     memory: {
       ...memoryOf(plan, towerSize(shape)),
-      weights: bytes.reduce((sum, n) => sum + n, table?.byteLength ?? 0),
+      weights: bytes.reduce((sum, n) => sum + n, tables),
     },
   };
 }
@@ -175,7 +175,7 @@ async function measured(
   decoder: ModelDescription,
   { threads, isa }: TowerOptions,
 ): Promise<MeasuredTower> {
-  const [plan, size, table] = [buildTower(file, shape), towerSize(shape), positionTensor(file, shape)];
+  const [plan, size, tables] = [buildTower(file, shape), towerSize(shape), positionTensors(file, shape)];
   const report = await reportOf(file, shape, plan, { isa, backend: "cpu" });
   return {
     report,
@@ -186,7 +186,7 @@ async function measured(
       const progress = () => signal?.throwIfAborted();
       const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });
       try {
-        const positions = table ? await readFloats(file, table) : new Float32Array();
+        const positions = await Promise.all(tables.map((table) => readFloats(file, table)));
         return new Tower({ backend, shape, positions, tokenizer: decoder.tokenizer });
       } catch (error) {
         backend.close();

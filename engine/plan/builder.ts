@@ -278,7 +278,7 @@ export class PlanBuilder {
   vector(name: string, ...shape: number[]): TensorId {
     const length = shape.reduce((product, n) => product * n, 1);
     const info = requireTensor(this.file, name, shape);
-    return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
+    return this.#tensor({ info, kind: "vector", columns: length, rows: 1, bytes: info.made });
   }
 
   /** Adds a tensor of `shape` as a vector. Dimensions of 1 may be missing or added, as converters of an architecture differ. */

@@ -79,7 +79,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 16, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 17, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => {
@@ -158,6 +158,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, Number(op.chunked)]);
           assertEquals([r.u32(), r.f32(), r.u32()], [operand(op.sinks), op.softcap, operand(op.chosen)]);
+          assertEquals(r.u32(), Number(op.causal));
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);

@@ -16,7 +16,17 @@ function plan(layers: readonly Layer[], more: readonly { layer: number; window: 
   const ops = readers.map(({ layer, window }): PlanOp => {
     const { heads: kvHeads, headDim } = layers[layer];
     const heads = { layer, heads: kvHeads, kvHeads, headDim, gated: false };
-    return { op: "attention", q: 0, out: 0, heads, scale: 1, window, chunked: false, softcap: 0 };
+    return {
+      op: "attention",
+      q: 0,
+      out: 0,
+      heads,
+      scale: 1,
+      window,
+      chunked: false,
+      softcap: 0,
+      causal: false,
+    };
   });
   const kv = { type: "f16" as const, ...groupKvLayers(layers, ops) };
   // Share of a block that is allocated but unused.

@@ -1,4 +1,5 @@
 /** Descriptions of vision towers: what a kind of tower defines, and the sizes of a file's tower. */
+import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { layerNorm } from "../plan/ops/layer_norm.ts";
 import type { rmsNorm } from "../plan/ops/rms_norm.ts";
@@ -17,12 +18,14 @@ export interface FileSizes {
 export interface TowerKind {
   /** The key of the patches on a side of the square that becomes one token, and the key's default value. */
   readonly merged: readonly [key: string, usual?: number];
+  /** Whether the tower expects pixels from -1 to 1 although its file describes pixels from 0 to 1. */
+  readonly centres?: boolean;
   /** Returns how images are scaled. `factor` is a token's side in pixels. */
   readonly scaling: (sizes: FileSizes, factor: number) => Scaling;
   /** Number of equal frames that a still image has. */
   readonly frames: 1 | 2;
-  /** Where learned embeddings of positions come from: points of a grid, or values between them. */
-  readonly positions?: "at points" | "between points";
+  /** Where learned embeddings of positions come from: points of a grid, values between them, or a sum of two tables, one for columns and one for rows. */
+  readonly positions?: "at points" | "between points" | "by axis";
   readonly norm: typeof layerNorm | typeof rmsNorm;
   /** Whether a norm comes before the first layer. */
   readonly normsFirst?: boolean;
@@ -35,8 +38,12 @@ export interface TowerKind {
     readonly interleaved: boolean;
     readonly exponent: (i: number, pairs: number) => number;
   };
+  /** Returns a function that adds the layer of a prefix, for towers whose layers share nothing with those of other towers. */
+  readonly layers?: (b: PlanBuilder, shape: TowerShape) => (x: Value, prefix: string) => void;
   /** Tensors whose values are laid out in another order than products need. */
   readonly made?: (shape: TowerShape) => Readonly<Record<string, Made>>;
+  /** Returns the file with tensors that are made of several of its tensors. Throws GgufError. */
+  readonly prepare?: (file: GgufFile, shape: TowerShape) => GgufFile;
   /** Returns the rows that the decoder reads, from the last layer's rows. */
   readonly project: (b: PlanBuilder, x: Value, shape: TowerShape) => Value;
   readonly text: ImageText;
@@ -50,7 +57,7 @@ export interface TowerShape extends ImageSizes {
   readonly heads: number;
   readonly feedForward: number;
   readonly eps: number;
-  /** Rows and columns of the grid that has a learned position embedding at each point; 0 without such a grid. */
+  /** Rows and columns of the grid that has a learned position embedding at each point, or rows of each axis' table; 0 without learned positions. */
   readonly side: number;
   /** Width of the decoder that reads the image's rows. */
   readonly projection: number;

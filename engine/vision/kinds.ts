@@ -8,6 +8,7 @@ import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { average, merge } from "../plan/ops/merge.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
+import { GEMMA4 } from "./gemma4.ts";
 import type { TowerKind, TowerShape } from "./kind.ts";
 
 /** Maximum tokens of Qwen's images. Larger images are scaled down. */
@@ -123,6 +124,7 @@ const MERGER = "mm.patch_merger";
 export const KINDS: ReadonlyMap<string, TowerKind> = new Map([
   ["qwen3vl_merger", QWEN3VL],
   ["gemma3", GEMMA3],
+  ["gemma4v", GEMMA4],
   ["idefics3", IDEFICS3],
   ["pixtral", PIXTRAL],
 ]);

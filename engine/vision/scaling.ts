@@ -5,6 +5,8 @@ import { resize, type Rgb, type Size } from "./resize.ts";
 export type Scaling =
   /** To sides that are multiples of a token's side, with bounds on the pixels. */
   | { readonly to: "pixels"; readonly least: number; readonly most: number }
+  /** To as many pixels as fit `most`, with sides that are multiples of a token's side. */
+  | { readonly to: "fill"; readonly most: number }
   /** To a square, whatever the ratio of the sides. */
   | { readonly to: "square"; readonly side: number }
   /** To at most `longest` pixels on the longer side, then up to multiples of a token's side. */
@@ -32,6 +34,8 @@ export function scaled(image: Rgb, scaling: Scaling, factor: number): Pictures {
   switch (scaling.to) {
     case "pixels":
       return { pictures: [resize(image, sizeWithin(image, scaling, factor), "bicubic")] };
+    case "fill":
+      return { pictures: [resize(image, sizeFilling(image, scaling.most, factor), "bicubic")] };
     case "square":
       return { pictures: [resize(image, square(scaling.side), "bilinear")] };
     case "longest":
@@ -62,6 +66,13 @@ function sizeWithin(
     return { height: h, width: w };
   }
   return { height: sides[0], width: sides[1] };
+}
+
+/** As Gemma4ImageProcessor: larger and smaller images get about the same number of tokens. MOST_RATIO keeps sides above 0. */
+function sizeFilling({ width, height }: Size, most: number, factor: number): Size {
+  const by = Math.sqrt(most / (height * width));
+  const [h, w] = [height, width].map((side) => Math.floor(by * side / factor) * factor);
+  return { height: h, width: w };
 }
 
 /** Rounds as Python does. */

@@ -6,7 +6,7 @@ import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 import type { TowerKind, TowerShape } from "./kind.ts";
 import { KINDS } from "./kinds.ts";
 import type { ImageSizes } from "./patches.ts";
-import type { Scaling } from "./scaling.ts";
+import { MOST_RATIO, type Scaling } from "./scaling.ts";
 
 /** Limits on counts in a file. Every known model has smaller counts. */
 const MOST = { layers: 256, width: 16_384, heads: 256, side: 4096, patch: 64, merged: 16, tiles: 8 };
@@ -76,8 +76,9 @@ export function readTower(file: GgufFile): TowerShape {
   if (patch < LEAST_PATCH) keys.refuse("vision.patch_size", `must be at least ${LEAST_PATCH} (got ${patch})`);
   const [name, usual] = kind.merged;
   const merged = keys.count(name, MOST.merged, usual);
-  const deviations = keys.channels("image_std");
+  const [means, deviations] = [keys.channels("image_mean"), keys.channels("image_std")];
   if (deviations.some((value) => value <= 0)) keys.refuse("vision.image_std", "must be above 0");
+  const scaling = scalingOf(file, keys, kind, patch * merged);
   const shape = {
     kind,
     layers,
@@ -85,17 +86,31 @@ export function readTower(file: GgufFile): TowerShape {
     heads,
     feedForward: keys.count("feed_forward_length", MOST.width),
     eps: file.metadata.getNumber("clip.vision.attention.layer_norm_epsilon", 1e-6),
-    side: kind.positions ? Math.sqrt(file.tensors.get(POSITIONS)?.shape[1] ?? 0) : 0,
+    side: sideOf(file, kind, scaling, { patch, merged }),
     projection: keys.count("projection_dim", MOST.width),
     deepLayers: keys.deepLayers(layers),
     patch,
     merged,
-    means: keys.channels("image_mean"),
-    deviations,
-    scaling: scalingOf(file, keys, kind, patch * merged),
+    // 2 (x - mean) / deviation - 1 = (x - (mean + deviation / 2)) / (deviation / 2)
+    means: kind.centres ? means.map((mean, i) => mean + deviations[i] / 2) : means,
+    deviations: kind.centres ? deviations.map((deviation) => deviation / 2) : deviations,
+    scaling,
   };
   checkPatches(keys, shape);
   return shape;
+}
+
+/** Returns the rows of the grid of learned positions, or the most that an image needs of the table for each axis. */
+function sideOf(
+  file: GgufFile,
+  { positions }: TowerKind,
+  scaling: Scaling,
+  { patch, merged }: Pick<ImageSizes, "patch" | "merged">,
+): number {
+  if (!positions) return 0;
+  if (positions !== "by axis") return Math.sqrt(file.tensors.get(POSITIONS)?.shape[1] ?? 0);
+  const patches = "most" in scaling ? scaling.most / patch ** 2 : 0;
+  return Math.floor(Math.sqrt(MOST_RATIO * patches) / merged) * merged;
 }
 
 function scalingOf({ metadata }: GgufFile, keys: Keys, kind: TowerKind, factor: number): Scaling {
@@ -137,6 +152,7 @@ function checkPatches(keys: Keys, shape: TowerShape): void {
 export function mostPatches({ scaling, patch, merged }: ImageSizes): number {
   switch (scaling.to) {
     case "pixels":
+    case "fill":
       return scaling.most / patch ** 2;
     case "longest":
       return (Math.ceil(scaling.longest / (patch * merged)) * merged) ** 2;
@@ -152,6 +168,9 @@ export function imageTokens(shape: ImageSizes): [least: number, most: number] {
   switch (scaling.to) {
     case "pixels":
       return [Math.ceil(scaling.least / (patch * merged) ** 2), each];
+    case "fill":
+      // An image just too flat for two rows of tokens has one row of about half as many.
+      return [Math.ceil(each / 2) - 1, each];
     case "longest":
       return [1, each];
     case "tiles": {
@@ -163,13 +182,32 @@ export function imageTokens(shape: ImageSizes): [least: number, most: number] {
   }
 }
 
-/** Returns the tensor of learned position embeddings: [width, side x side]. Throws GgufError. */
-export function positionTensor(file: GgufFile, { kind, width, side }: TowerShape): TensorInfo | undefined {
-  if (!kind.positions) return undefined;
+/** Returns the tensors of learned position embeddings: one of [width, side x side], or one of [width, side] per axis. Throws GgufError. */
+export function positionTensors(file: GgufFile, { kind, width, side }: TowerShape): TensorInfo[] {
+  if (!kind.positions) return [];
+  if (kind.positions === "by axis") return axisTables(file, width, side);
   if (Number.isInteger(side) && side > 1 && side <= MOST.side) {
-    return requireFloats(file, POSITIONS, [width, side ** 2]);
+    return [requireFloats(file, POSITIONS, [width, side ** 2])];
   }
   throw new GgufError("GGUF_HPARAM", "must have a square number of rows, at least 4", {
     field: `tensor ${quote(POSITIONS)}`,
   });
+}
+
+/** Returns the first `side` rows of the tables for columns and for rows. */
+function axisTables(file: GgufFile, width: number, side: number): TensorInfo[] {
+  const rows = file.tensors.get(POSITIONS)?.shape[1] ?? 0;
+  const both = requireFloats(file, POSITIONS, [width, rows, 2]);
+  if (rows < side) {
+    throw new GgufError("GGUF_HPARAM", `must have at least ${side} rows for each axis (got ${rows})`, {
+      field: `tensor ${quote(POSITIONS)}`,
+    });
+  }
+  const byteLength = 4 * width * side;
+  return [0, 1].map((axis) => ({
+    ...both,
+    shape: [width, side],
+    byteLength,
+    offset: both.offset + axis * 4 * width * rows,
+  }));
 }

@@ -21,8 +21,8 @@ const NOBODY: Asker = { tenant: "", batch: false };
 /** What the steps of a tower depend on. */
 export interface StepParts {
   readonly shape: TowerShape;
-  /** Learned embeddings of the grid's points; empty if the tower has none. */
-  readonly positions: Float32Array; // [side * side, width]
+  /** Learned position embeddings: of a grid's points, [side * side, width], or of columns and of rows, [side, width] each. */
+  readonly positions: readonly Float32Array[];
 }
 
 export interface TowerParts extends StepParts {
@@ -176,25 +176,23 @@ function stepOf(given: readonly GivenRow[], { columns }: Grid, { merged }: Tower
   };
 }
 
-/** Returns each patch's pixels, and any position embedding, between those of the nearest points of the grid. */
+/** Returns each patch's pixels, and any position embedding. */
 function* givenOf(
   { rows, columns, patches }: Grid,
   { shape, positions }: StepParts,
 ): Paced<GivenRow[]> {
-  const { width, side, merged } = shape;
+  const { width, merged } = shape;
   const { pixels, width: inRow } = givenColumns(shape);
-  const [down, across] = [pointsOf(rows * merged, side), pointsOf(columns * merged, side)];
+  const [down, across] = [rows * merged, columns * merged];
+  const pointsAt = pointsOf(shape, down, across);
   const given: GivenRow[] = [];
-  for (let index = 0; index < down.length * across.length; index++) {
+  for (let index = 0; index < down * across; index++) {
     const values = new Float32Array(inRow);
     values.set(patches.subarray(index * pixels, (index + 1) * pixels));
-    const { row, column } = placeOf(index, across.length, merged);
-    for (const y of side === 0 ? [] : down[row]) {
-      for (const x of across[column]) {
-        const [weight, from] = [y.weight * x.weight, (y.point * side + x.point) * width];
-        if (weight === 0) continue;
-        for (let i = 0; i < width; i++) values[pixels + i] += weight * positions[from + i];
-      }
+    const { row, column } = placeOf(index, across, merged);
+    for (const { table, weight, point } of pointsAt(row, column)) {
+      const from = point * width;
+      for (let i = 0; i < width; i++) values[pixels + i] += weight * positions[table][from + i];
     }
     given.push({ row: index, values });
     if (index % 16 === 15) yield;
@@ -202,8 +200,32 @@ function* givenOf(
   return given;
 }
 
+/** A row of a table of learned position embeddings, and its weight in a sum. */
+interface Point {
+  readonly table: number;
+  readonly weight: number;
+  readonly point: number;
+}
+
+/** Returns a function that returns the points whose sum is the position embedding of a patch. */
+function pointsOf(
+  { kind, side }: TowerShape,
+  down: number,
+  across: number,
+): (row: number, column: number) => Point[] {
+  if (!kind.positions) return () => [];
+  if (kind.positions === "by axis") {
+    return (row, column) => [column, row].map((point, table) => ({ table, weight: 1, point }));
+  }
+  const [ys, xs] = [down, across].map((count) => nearestPoints(count, side));
+  return (row, column) =>
+    ys[row].flatMap((y) =>
+      xs[column].map((x) => ({ table: 0, weight: y.weight * x.weight, point: y.point * side + x.point }))
+    ).filter(({ weight }) => weight !== 0);
+}
+
 /** Returns for each of `count` places between the ends of the grid the two nearest points, and their weights. */
-function pointsOf(count: number, side: number): { point: number; weight: number }[][] {
+function nearestPoints(count: number, side: number): { point: number; weight: number }[][] {
   return Array.from({ length: count }, (_, i) => {
     const at = count === 1 ? 0 : i * (side - 1) / (count - 1);
     const point = Math.floor(at);

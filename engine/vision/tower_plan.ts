@@ -23,6 +23,8 @@ import { mostPatches, POSITIONS } from "./shape.ts";
 const ROPE_BASE = 10_000;
 /** The token between rows of Pixtral's images. The decoder has the same embedding. */
 const ROW_END = "v.token_embd.img_break";
+/** Tensors of an audio tower in the same file. */
+const AUDIO = /^(mm\.)?a\./;
 
 /** Returns the columns that a patch brings to a step: its pixels, then its position embedding if the tower has some. */
 export function givenColumns({ patch, width, kind }: TowerShape): { pixels: number; width: number } {
@@ -37,7 +39,9 @@ export function givenColumns({ patch, width, kind }: TowerShape): { pixels: numb
  */
 export function buildTower(file: GgufFile, shape: TowerShape): Plan {
   const { kind, layers, width, eps, deepLayers } = shape;
-  const b = new PlanBuilder(withMade(withFlatPatches(file, shape), kind.made?.(shape) ?? {}));
+  const flat = withFlatPatches(file, shape);
+  const b = new PlanBuilder(withMade(kind.prepare?.(flat, shape) ?? flat, kind.made?.(shape) ?? {}));
+  b.leaveOut((name) => AUDIO.test(name));
   b.leaveOut((name) => name === ROW_END || (kind.positions !== undefined && name === POSITIONS));
   const { pixels, width: columns } = givenColumns(shape);
   const patches = givenRows(b, "patches", pixels, { width: columns, first: 0 });
@@ -45,10 +49,12 @@ export function buildTower(file: GgufFile, shape: TowerShape): Plan {
   if (kind.frames === 2) linear(b, patches, [{ name: "v.patch_embd_1", rows: width, addTo: x }]);
   if (kind.positions) addRows(b, x, { width: columns, first: pixels });
   if (kind.normsFirst) x = kind.norm(b, x, "v.pre_ln", eps);
+  const own = kind.layers?.(b, shape);
   const table = kind.rotary && ropeTable(b, angles(width / shape.heads, kind.rotary.exponent));
   const deep: Value[] = [];
   for (let layer = 0; layer < layers; layer++) {
-    addLayer(b, x, shape, table, `v.blk.${layer}`);
+    if (own) own(x, `v.blk.${layer}`);
+    else addLayer(b, x, shape, table, `v.blk.${layer}`);
     if (!deepLayers.includes(layer)) continue;
     const name = (tensor: string) => `v.deepstack.${layer}.${tensor}`;
     const normed = layerNorm(b, merge(b, x, shape.merged ** 2), name("norm"), eps);

@@ -29,6 +29,7 @@ const SIZES: Readonly<Record<string, ImageSizes>> = {
     scaling: { to: "pixels", least: 256 * 256, most: 1024 * 32 * 32 },
   },
   gemma3: { ...SIGLIP, patch: 14, merged: 4, scaling: { to: "square", side: 896 } },
+  gemma4: { ...SIGLIP, patch: 16, merged: 3, scaling: { to: "fill", most: 280 * 48 * 48 } },
   idefics3: { ...SIGLIP, patch: 16, merged: 4, scaling: { to: "tiles", side: 512, longest: 2048 } },
   pixtral: {
     means: [0.48145466, 0.4578275, 0.40821073],

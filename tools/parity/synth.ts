@@ -20,7 +20,8 @@ import type { SynthModel } from "../../testing/synth/model.ts";
 import { type Sink, SynthFile } from "../../testing/synth/file.ts";
 import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { describeTokens } from "../../testing/synth/tokens.ts";
-import { type TowerFamily, TOWERS, writeTower } from "../../tests/models/vision/files.ts";
+import { TOWERS, writeTower } from "../../tests/models/vision/files.ts";
+import type { TowerFamily } from "../../tests/models/vision/tower_writer.ts";
 
 interface Shape {
   readonly architecture: string;

@@ -12,6 +12,7 @@ import { ropeAppend } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { geGlu, geGluRows } from "../parts/geglu.ts";
+import { placeImages } from "../parts/images.ts";
 import { experts, router } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
@@ -27,6 +28,7 @@ const UNREAD = ["attn_k", "attn_v", "attn_k_norm"];
  */
 export const GEMMA4: Architecture = {
   allows: { layersDiffer: true, experts: true },
+  images: "line",
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
   build: buildGemma4,
 };
@@ -37,6 +39,8 @@ export interface Kind {
   readonly rotated: number;
   readonly table: Value;
   readonly window: number;
+  /** Whether rows of an image attend only to positions up to their own. */
+  readonly causal: boolean;
   /** Index of the last KV cache that a layer of this kind wrote. */
   kept?: number;
 }
@@ -46,6 +50,7 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const sliding = keys.windowLayers(h.blockCount);
   const own = h.blockCount - sharedLayers(keys, h.blockCount);
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
+  placeImages(b, x);
   const kinds = attentionKinds(b, keys, h, rope);
   const perLayer = perLayerInputs(b, x, keys, h);
   const mixture = keys.metadata.getCount(keys.name("expert_count"), 0) > 0
@@ -102,6 +107,10 @@ export function sharedLayers(keys: ArchitectureKeys, layers: number): number {
   return shared;
 }
 
+/**
+ * Returns both kinds of layers. Rows of an image attend to each other in both directions only in layers with a window,
+ * and only in models without per-layer embeddings (`use_bidirectional_attention` of their checkpoints is "vision").
+ */
 export function attentionKinds(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: Rope) {
   return { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };
 }
@@ -112,6 +121,7 @@ function fullKind(b: PlanBuilder, h: Hparams, rope: Rope): Kind {
     rotated: h.ropeDimensionCount,
     table: ropeTable(b, rope.angles()),
     window: 0,
+    causal: true,
   };
 }
 
@@ -134,7 +144,8 @@ function slidingKind(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: R
     scaled: false,
     factors: false,
   });
-  return { headDim, rotated, table: ropeTable(b, angles), window };
+  const causal = perLayerColumns(keys) > 0;
+  return { headDim, rotated, table: ropeTable(b, angles), window, causal };
 }
 
 /**
@@ -147,9 +158,8 @@ export function perLayerInputs(
   keys: ArchitectureKeys,
   h: Hparams,
 ): Value | undefined {
-  const name = "embedding_length_per_layer_input";
-  if (keys.metadata.getCount(keys.name(name), 0) === 0) return undefined;
-  const columns = keys.count(name, MAX.perLayer);
+  const columns = perLayerColumns(keys);
+  if (columns === 0) return undefined;
   const all = columns * h.blockCount;
   const inputs = embed(b, "per_layer_token_embd", h.vocabSize, all, Math.sqrt(columns / 2));
   const [projected] = linear(b, x, [{ name: "per_layer_model_proj", rows: all }]);
@@ -158,6 +168,11 @@ export function perLayerInputs(
   const eps = h.epsilon * h.embeddingLength;
   postNorm(b, projected, "per_layer_proj_norm", eps, inputs, { group: columns, scale: Math.SQRT1_2 });
   return inputs;
+}
+
+function perLayerColumns(keys: ArchitectureKeys): number {
+  const name = "embedding_length_per_layer_input";
+  return keys.metadata.getCount(keys.name(name), 0) === 0 ? 0 : keys.count(name, MAX.perLayer);
 }
 
 /** Returns a layer's output for rows x and its part of `inputs`, before the norm after it. */
@@ -181,7 +196,7 @@ export function attentionHalf(
   own: boolean,
   name: TensorName,
 ): Value {
-  const { headDim, rotated, table, window } = kind;
+  const { headDim, rotated, table, window, causal } = kind;
   const layer = own ? b.kvLayer({ heads: kvHeads, headDim }) : kind.kept;
   if (layer === undefined) {
     const keys = ArchitectureKeys.of(b.file.metadata);
@@ -214,6 +229,6 @@ export function attentionHalf(
     kNorm: own ? name("attn_k_norm") : undefined,
     vNorm: own,
   });
-  const attn = attention(b, q, shape, 1, { window });
+  const attn = attention(b, q, shape, 1, { window, causal });
   return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
 }

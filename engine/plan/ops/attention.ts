@@ -23,15 +23,17 @@ export const ATTENTION = opKind({
     softcap: real,
     /** The positions that each row sees, from `choose`. */
     chosen: optional(floats("read")),
+    /** Whether rows of an image attend only to positions up to their own, as other rows do. */
+    causal: flag,
   },
   text: (op, t) => {
     const window = op.window === 0 ? "" : `, ${op.chunked ? "chunks of" : "window"} ${op.window}`;
     const sinks = op.sinks === undefined ? "" : `, sinks ${t.tensor(op.sinks)}`;
     const softcap = op.softcap === 0 ? "" : `, softcap ${op.softcap}`;
     const read = op.chosen === undefined ? t.buffer(op.q) : t.buffers(op.q, op.chosen);
-    return `${
-      t.buffer(op.out)
-    } = attention(${read}; layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap})`;
+    const causal = op.causal ? ", images causal" : "";
+    const what = `layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap}${causal}`;
+    return `${t.buffer(op.out)} = attention(${read}; ${what})`;
   },
   mixer: ({ window, chunked, chosen }) => {
     if (chosen !== undefined) return "sparse attention";
@@ -55,6 +57,8 @@ export interface AttentionOptions {
   readonly softcap?: number;
   /** The positions that each row sees, from `choose`; by default all. */
   readonly chosen?: Value;
+  /** Whether rows of an image attend only to positions up to their own; by default to the whole image. */
+  readonly causal?: boolean;
 }
 
 /** Returns the attention output over the sequence's tokens so far, or over a window of these tokens. */
@@ -63,7 +67,7 @@ export function attention(
   q: Value,
   heads: HeadShape,
   scale: number,
-  { window = 0, chunked = false, sinks: name, softcap = 0, chosen }: AttentionOptions = {},
+  { window = 0, chunked = false, sinks: name, softcap = 0, chosen, causal = false }: AttentionOptions = {},
 ): Value {
   const out = b.floats("attn", q.rows, heads.heads * heads.headDim);
   const sinks = name === undefined ? undefined : b.vector(name, heads.heads);
@@ -77,6 +81,7 @@ export function attention(
     sinks,
     softcap,
     chosen: chosen && b.asFloat(chosen),
+    causal,
   });
   return out;
 }

@@ -18,6 +18,7 @@ import { ALTUP_CORRECT, ALTUP_PREDICT } from "./altup.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { CHOOSE } from "./choose.ts";
+import { CLAMP } from "./clamp.ts";
 import { COLUMNS } from "./columns.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
@@ -103,6 +104,7 @@ export const KINDS = [
   HEAD_COLUMNS,
   KDA,
   CHOOSE,
+  CLAMP,
 ] as const;
 
 /** One op of a plan. */

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadColumns } from "./text_attention.ts";
 
-/** Op that norms (optional) and rotates heads in place, without a KV cache. */
+/** Op that norms (optional) and rotates (with a table) heads in place, without a KV cache. */
 export const ROTATE = opKind({
   op: "rotate",
   code: 24,
@@ -13,42 +13,47 @@ export const ROTATE = opKind({
     step: integer,
     heads: integer,
     headDim: integer,
-    table: floats("read"),
+    table: optional(floats("read")),
     norm: optional(weights),
     rotated: integer,
     interleaved: flag,
     eps: real,
+    /** Whether heads without a norm tensor are normed, too. */
+    unweighted: flag,
   },
   text: (op, t) => {
     const apart = op.step === op.headDim ? "" : ` every ${op.step}`;
     const what =
       `${op.heads} heads of ${op.headDim} from column ${op.column}${apart}, rotated ${op.rotated}` +
-      (op.interleaved ? " interleaved" : "");
-    const operands = [t.buffers(op.x, op.table), t.tensors(op.norm)].filter(Boolean);
+      (op.interleaved ? " interleaved" : "") + (op.unweighted ? ", normed without weights" : "");
+    const operands = [t.buffers(...[op.x, op.table].filter((id) => id !== undefined)), t.tensors(op.norm)]
+      .filter(Boolean);
     return `rotate(${operands.join(", ")}; ${what})`;
   },
 });
 
 /**
  * How heads are rotated: the number of leading dimensions, in pairs (2i, 2i + 1) if interleaved, and the table of
- * angles.
+ * angles. Without a table, no dimension is rotated.
  */
 export interface RotateOptions {
-  readonly table: Value;
+  readonly table?: Value;
   readonly rotated: number;
   readonly interleaved?: boolean;
   /** Tensor name of the RMSNorm of each head, applied before rotation. */
   readonly norm?: string;
+  /** Whether heads without such a tensor are normed, too. */
+  readonly unweighted?: boolean;
   readonly eps?: number;
 }
 
-/** Rotates query or key heads by position, in place. */
+/** Norms heads if asked for, and rotates them by position, in place. */
 export function rotate(
   b: PlanBuilder,
   at: HeadColumns,
   heads: number,
   headDim: number,
-  { table, rotated, interleaved = false, norm, eps = 0 }: RotateOptions,
+  { table, rotated, interleaved = false, norm, unweighted = false, eps = 0 }: RotateOptions,
 ): void {
   const { value, column, step = headDim } = at;
   b.push(ROTATE, {
@@ -57,10 +62,11 @@ export function rotate(
     step,
     heads,
     headDim,
-    table: b.asFloat(table),
+    table: table && b.asFloat(table),
     norm: norm === undefined ? undefined : b.vector(`${norm}.weight`, headDim),
     rotated,
     interleaved,
     eps,
+    unweighted,
   });
 }

@@ -8,6 +8,7 @@ pub mod altup_predict;
 pub mod attention;
 pub mod candidates;
 pub mod choose;
+pub mod clamp;
 pub mod columns;
 pub mod delta_rule;
 pub mod embed;
@@ -192,4 +193,5 @@ ops! {
     46 => head_columns::HeadColumns,
     47 => kda::Kda,
     48 => choose::Choose,
+    49 => clamp::Clamp,
 }

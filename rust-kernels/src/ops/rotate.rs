@@ -1,16 +1,17 @@
-//! Op: normalizes and rotates (RoPE) heads of queries or keys in place, without a KV cache.
+//! Op: normalizes and rotates (RoPE) heads of queries, keys or values in place, without a KV cache.
 use super::rope_append::{NormAndRotate, RopeShape};
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{HeadPlace, Operands};
+use crate::program::{HeadPlace, Operands, Rows};
 
 pub struct Rotate {
     x: usize,
     place: HeadPlace,
     heads: usize,
-    table: usize,
+    /// Buffer with the rotation angles of each row; None if heads are only normalized.
+    table: Option<usize>,
     norm: Option<usize>,
     rope: RopeShape,
 }
@@ -18,10 +19,17 @@ pub struct Rotate {
 impl Decode for Rotate {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (x, place, heads, head_dim) = (o.step_float(None)?, o.head_place()?, o.size()?, o.size()?);
-        let (table, norm) = (o.step_float(None)?, o.optional()?);
-        let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
+        let (table, norm) = (o.optional()?, o.optional()?);
+        let (rotated, interleaved, eps, unweighted) = (o.size()?, o.flag()?, o.f32()?, o.flag()?);
         o.heads_within(x, place, heads, head_dim)?;
-        o.is_float(table, Some(rotated))?;
+        match table {
+            Some(table) => {
+                o.is_float(table, Some(rotated))?;
+                o.rows_are(table, Rows::Step)?;
+            }
+            None if rotated > 0 => bail!("{rotated} dimensions cannot be rotated without a table"),
+            None => {}
+        }
         if rotated > head_dim || !rotated.is_multiple_of(2) {
             bail!("rotated dimensions must be an even number of at most {head_dim} (got {rotated})");
         }
@@ -34,7 +42,7 @@ impl Decode for Rotate {
             heads,
             table,
             norm,
-            rope: RopeShape { head_dim, rotated, interleaved, eps, norm_last: false, unweighted: false },
+            rope: RopeShape { head_dim, rotated, interleaved, eps, norm_last: false, unweighted },
         })
     }
 }
@@ -44,7 +52,7 @@ impl Op for Rotate {
         let dim = self.rope.head_dim;
         let weight = self.norm.map_or(std::ptr::null(), |norm| run.vector(norm, dim));
         for row in work.items(run.tokens()).flatten() {
-            let table = run.float(self.table, row);
+            let table = self.table.map_or(std::ptr::null_mut(), |table| run.float(table, row));
             for head in 0..self.heads {
                 // SAFETY: decoding checked heads, norm and table.
                 unsafe {

@@ -243,13 +243,13 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Checks that the heads have a supported dimension and lie within the buffer's rows without overlap.
+    /// Checks that the heads lie within the buffer's rows without overlap.
     pub fn heads_within(&self, buffer: usize, place: HeadPlace, heads: usize, head_dim: usize) -> Result<()> {
         let HeadPlace { column, step } = place;
         let columns = self.buffer(buffer)?.columns;
-        if head_dim == 0 || !head_dim.is_multiple_of(8) || head_dim > columns {
+        if head_dim == 0 || head_dim > columns {
             bail!(
-                "heads must have a multiple of 8 dimensions, at most the {columns} columns of their rows (got {head_dim})"
+                "heads must have at least 1 dimension, and at most the {columns} columns of their rows (got {head_dim})"
             );
         }
         let between = heads.checked_sub(1).and_then(|n| n.checked_mul(step));

@@ -256,7 +256,7 @@ fn text_ops_reject_invalid_operands_and_name_them() {
     use super::model::text_buffer::*;
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 26] = [
+    let lies: [(Lie, &str); 28] = [
         (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
         (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
         (
@@ -289,9 +289,10 @@ fn text_ops_reject_invalid_operands_and_name_them() {
             "Op 5 of the plan: 4294967295 heads of 16 columns, 16 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
-            |p| p.ops[5][5] = 12,
-            "Op 5 of the plan: heads must have a multiple of 8 dimensions, at most the 64 columns of their rows (got 12)",
+            |p| p.ops[5][5] = 0,
+            "Op 5 of the plan: heads must have at least 1 dimension, and at most the 64 columns of their rows (got 0)",
         ),
+        (|p| p.ops[5][6] = NONE, "Op 5 of the plan: 16 dimensions cannot be rotated without a table"),
         (|p| p.ops[5][6] = Q, "Op 5 of the plan: buffer 5 must have 16 columns (got 64)"),
         (
             |p| {
@@ -316,6 +317,7 @@ fn text_ops_reject_invalid_operands_and_name_them() {
             },
             "Op 7 of the plan: 4 heads must be a multiple of the 3 KV heads, and at most 64 for each",
         ),
+        (|p| p.ops[7][13] = 12, "Op 7 of the plan: heads must have a multiple of 8 dimensions (got 12)"),
         (|p| p.ops[7][11] = 2, "Op 7 of the plan: buffer 7 must have 32 columns (got 64)"),
         (|p| p.ops[7][16] = 2, "Op 7 of the plan: a flag must be 0 or 1 (got 2)"),
         (

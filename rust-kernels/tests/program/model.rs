@@ -225,10 +225,10 @@ impl Plan {
                     &[tensor::V, NONE, V, NONE, 0],
                 ]),
                 of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 1, 0, 0, 0]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, 0, tensor::CHOICE_BIAS, 50f32.to_bits(), NONE]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, 0, tensor::CHOICE_BIAS, 50f32.to_bits(), NONE, 0]]),
                 // A layer that reads another layer's cache.
                 of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 0, 1, 1, 0]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, 0, NONE, 0, NONE]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, 0, NONE, 0, NONE, 1]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, ONE, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
@@ -286,6 +286,7 @@ impl Plan {
                 of(41, &[&[NORMED], &chosen, &[tensor::EXPERT_UP, ADAPTED, NONE]]),
                 of(44, &[&[NORMED, 0]]),
                 of(44, &[&[ADAPTED, 1], &chosen]),
+                of(49, &[&[X, tensor::ONE, NONE, ATTN]]),
             ],
         }
     }
@@ -316,11 +317,12 @@ impl Plan {
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NONE, 2], &[tensor::Q, NONE, Q, NONE, 0], &[tensor::ATTN_OUT, NONE, KV, NONE, 0],
                 ]),
-                of(24, &[&[Q, 0, 16, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS]]),
-                of(24, &[&[KV, 0, 16, 2, 16, ANGLES, NONE, 16, 1, EPS]]),
+                of(24, &[&[Q, 0, 16, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS, 0]]),
+                of(24, &[&[KV, 0, 16, 2, 16, ANGLES, NONE, 16, 1, EPS, 0]]),
                 of(25, &[&[Q, 0, 16, KV, 0, 16, KV, 32, 16], &[ATTN, 4, 2, 16, 0.25f32.to_bits(), 4, 1, 0]]),
                 of(11, &[&[ATTN, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
+                of(24, &[&[KV, 32, 16, 2, 16, NONE, NONE, 0, 0, EPS, 1]]),
             ],
             ..Self::whole(0)
         }

@@ -44,4 +44,4 @@ export function markOf({ tokenizer }: Engine, tower: TowerName): number {
 
 /** The first tier leaves out towers whose decoder is like another tower's. */
 export const tierOf = (tower: TowerName) =>
-  tower === "idefics3" || tower === "pixtral" ? fullTier : firstTier;
+  ["idefics3", "pixtral", "gemma4_31b"].includes(tower) ? fullTier : firstTier;

@@ -2,7 +2,9 @@
 import { join } from "@std/path";
 import { Written } from "../../../convert/testing.ts";
 import { type StoredTensor, storeFloats, writeCheckpoint } from "../../../testing/checkpoints.ts";
-import { type Files, type TowerName, TOWERS, type TowerSizes } from "./files.ts";
+import { type Files, type TowerName, TOWERS } from "./files.ts";
+import { POSITIONS } from "./gemma4/write.ts";
+import type { TowerSizes } from "./tower_writer.ts";
 
 interface Layout {
   readonly type: string;
@@ -43,6 +45,26 @@ const SIGLIP: Layout["names"] = [
   [/^v\.blk\.(\d+)\.ffn_down\./, "v.encoder.layers.$1.mlp.fc2."],
 ];
 
+const GEMMA4: Layout = {
+  type: "gemma4",
+  names: [
+    [/^v\.position_embd\.weight/, "v.patch_embedder.position_embedding_table"],
+    [/^v\.patch_embd\./, "v.patch_embedder.input_proj."],
+    [/^v\.blk\.(\d+)\.ln1\./, "v.encoder.layers.$1.input_layernorm."],
+    [/^v\.blk\.(\d+)\.ln2\./, "v.encoder.layers.$1.pre_feedforward_layernorm."],
+    [/^v\.blk\.(\d+)\.attn_post_norm\./, "v.encoder.layers.$1.post_attention_layernorm."],
+    [/^v\.blk\.(\d+)\.ffn_post_norm\./, "v.encoder.layers.$1.post_feedforward_layernorm."],
+    [/^v\.blk\.(\d+)\.attn_(.)_norm\./, "v.encoder.layers.$1.self_attn.$2_norm."],
+    [/^v\.blk\.(\d+)\.attn_(.)\w*\./, "v.encoder.layers.$1.self_attn.$2_proj."],
+    [/^v\.blk\.(\d+)\.ffn_(\w+)\./, "v.encoder.layers.$1.mlp.$2_proj."],
+    [/_proj\.weight$/, "_proj.linear.weight"],
+    [/input_proj\.linear\./, "input_proj."],
+    [/^v\./, "model.vision_tower."],
+    [/^mm\.input_projection\./, "model.embed_vision.embedding_projection."],
+  ],
+  processor: { image_mean: [0, 0, 0], image_std: [1, 1, 1] },
+};
+
 const LAYOUTS: Readonly<Record<TowerName, Layout>> = {
   qwen3vl: { ...QWEN, vision: { deepstack_visual_indexes: TOWERS.qwen3vl.deep } },
   qwen35: { ...QWEN, type: "qwen3_5" },
@@ -55,6 +77,11 @@ const LAYOUTS: Readonly<Record<TowerName, Layout>> = {
       [/^mm\.input_projection\./, "multi_modal_projector.mm_input_projection_"],
     ],
     model: { mm_tokens_per_image: 16 },
+  },
+  gemma4: { ...GEMMA4, vision: { use_clipped_linears: true, position_embedding_size: POSITIONS } },
+  gemma4_31b: {
+    ...GEMMA4,
+    vision: { standardize: true, pooling_kernel_size: 2, position_embedding_size: POSITIONS },
   },
   idefics3: {
     type: "smolvlm",
@@ -99,7 +126,10 @@ export async function writeAsCheckpoint(folder: string, { tower }: Files, name: 
     const stored = names.reduce((text, [pattern, to]) => text.replace(pattern, to), gguf);
     if (stored === gguf || gguf.startsWith("v.patch_embd.weight.")) continue;
     const values = valuesOf(written, gguf, sizes);
-    const dimensions = shape.toReversed();
+    const dimensions = gguf.endsWith("_min") || gguf.endsWith("_max") ? [] : shape.toReversed();
+    if (name.startsWith("gemma4") && gguf.startsWith("v.patch_embd.")) {
+      dimensions.splice(1, 3, 3 * sizes.patch ** 2);
+    }
     if (written.gguf.tensors.has(`${gguf}.1`)) dimensions.splice(2, 0, 2);
     tensors.set(stored, storeFloats("F32", dimensions, values));
   }
@@ -132,6 +162,12 @@ function valuesOf(written: Written, name: string, { patch, width, heads }: Tower
       { length: 2 * values.length },
       (_, i) => frames[Math.floor(i / plane) % 2][Math.floor(i / plane / 2) * plane + i % plane],
     );
+  }
+  if (name === "v.patch_embd.weight" && written.gguf.tensors.has("v.blk.0.attn_q_norm.weight")) {
+    return values.map((_, i) => {
+      const [row, pixel, colour] = [Math.floor(i / 3 / patch ** 2), Math.floor(i / 3) % patch ** 2, i % 3];
+      return values[(row * 3 + colour) * patch ** 2 + pixel];
+    });
   }
   const pixtral = written.gguf.tensors.has("v.pre_ln.weight");
   if (!pixtral || !/attn_[qk]\./.test(name)) return values;

@@ -93,6 +93,14 @@ const REFUSED: { readonly [Name in TowerName]?: readonly (readonly [Change, stri
     ],
     [vision({ num_channels: 1 }), "images have three colours"],
   ],
+  gemma4: [
+    [vision({ num_key_value_heads: 1 }), "each head has its own keys and values"],
+    [vision({ use_clipped_linears: false }), "no part of the vision tower reads it"],
+    [
+      vision({ position_embedding_size: 99 }),
+      'tensor "model.vision_tower.patch_embedder.position_embedding_table"',
+    ],
+  ],
   pixtral: [
     [vision({ hidden_act: null }), 'key "vision_config.hidden_act"'],
     [vision({ model_type: "clip_vision_model" }), 'must be "pixtral" (got "clip_vision_model")'],

@@ -1,9 +1,11 @@
 /** Tensors and formulas in float64, written from the papers. */
 import { openGguf } from "../../../engine/gguf/reader.ts";
 import type { GgufFile } from "../../../engine/gguf/types.ts";
+import type { Rgb } from "../../../engine/vision/resize.ts";
 import { dequantize } from "../../../testing/synth/weights.ts";
 
 export type Rows = Float64Array[];
+export type Place = readonly [row: number, column: number];
 
 /** A model file's tensors in float64. */
 export class Tensors {
@@ -108,4 +110,29 @@ export function attend(
   const weights = scores.map((score) => Math.exp(score - most));
   const total = weights.reduce((a, b) => a + b);
   return q.map((_, i) => values.reduce((all, value, t) => all + weights[t] * value[i], 0) / total);
+}
+
+/** Returns the pixels of each patch of a picture, from -1 to 1. */
+export function pixelsOf({ width, pixels }: Rgb, places: readonly Place[], patch: number): Rows {
+  return places.map(([row, column]) =>
+    Float64Array.from({ length: 3 * patch ** 2 }, (_, i) => {
+      const [channel, y, x] = [Math.floor(i / patch ** 2), Math.floor(i / patch) % patch, i % patch];
+      return (pixels[3 * ((row * patch + y) * width + column * patch + x) + channel] / 255 - 0.5) / 0.5;
+    })
+  );
+}
+
+/** Returns one row per square of patches, with the rows of its patches concatenated. */
+export function squares(x: Rows, across: number, merged: number): Rows {
+  const tokens: Rows = [];
+  for (let row = 0; row < x.length / across; row += merged) {
+    for (let column = 0; column < across; column += merged) {
+      const square = Array.from(
+        { length: merged ** 2 },
+        (_, i) => x[(row + Math.floor(i / merged)) * across + column + i % merged],
+      );
+      tokens.push(Float64Array.from(square.flatMap((row) => [...row])));
+    }
+  }
+  return tokens;
 }

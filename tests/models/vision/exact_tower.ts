@@ -1,10 +1,26 @@
 /** Vision towers in float64. Each is written from its family's definition. */
 import type { Rgb } from "../../../engine/vision/resize.ts";
 import { scaled } from "../../../engine/vision/scaling.ts";
-import { attend, erfGelu, plus, product, rotated, type Rows, sum, tanhGelu, type Tensors } from "./exact.ts";
-import { type TowerName, TOWERS, type TowerSizes } from "./files.ts";
+import { exactGemma4 } from "./gemma4/exact_tower.ts";
+import {
+  attend,
+  erfGelu,
+  pixelsOf,
+  type Place,
+  plus,
+  product,
+  rotated,
+  type Rows,
+  squares,
+  sum,
+  tanhGelu,
+  type Tensors,
+} from "./exact.ts";
+import { type TowerName, TOWERS } from "./files.ts";
+import type { TowerSizes } from "./tower_writer.ts";
 
-type Place = readonly [row: number, column: number];
+/** Towers with layers of the usual kind. */
+type Usual = Exclude<TowerName, "gemma4" | "gemma4_31b">;
 
 /** Returns the rows of an image's pictures, one after the other. Only Idefics 3's images need scaling. */
 export function exactRows(t: Tensors, tower: TowerName, image: Rgb): Float64Array[][] {
@@ -17,6 +33,7 @@ export function exactRows(t: Tensors, tower: TowerName, image: Rgb): Float64Arra
 
 /** Returns a picture's rows for the decoder's embedding and for each deep layer. The picture needs no scaling. */
 function exactTower(t: Tensors, name: TowerName, picture: Rgb): Rows[] {
+  if (name === "gemma4" || name === "gemma4_31b") return [exactGemma4(t, TOWERS[name], picture)];
   const sizes: TowerSizes & { eps: number; deep?: readonly number[] } = TOWERS[name];
   const { width, heads, layers, patch, merged, eps } = sizes;
   const [down, across] = [picture.height, picture.width].map((side) => Math.floor(side / patch));
@@ -45,15 +62,6 @@ function exactTower(t: Tensors, name: TowerName, picture: Rgb): Rows[] {
     );
   }
   return [ended(t, name, x, across), ...results];
-}
-
-function pixelsOf({ width, pixels }: Rgb, places: readonly Place[], patch: number): Rows {
-  return places.map(([row, column]) =>
-    Float64Array.from({ length: 3 * patch ** 2 }, (_, i) => {
-      const [channel, y, x] = [Math.floor(i / patch ** 2), Math.floor(i / patch) % patch, i % patch];
-      return (pixels[3 * ((row * patch + y) * width + column * patch + x) + channel] / 255 - 0.5) / 0.5;
-    })
-  );
 }
 
 function embedded(
@@ -127,7 +135,7 @@ function twoLayers(t: Tensors, x: Rows, [up, down]: readonly [string, string]): 
 }
 
 /** Returns the rows that replace the decoder's embeddings. */
-function ended(t: Tensors, name: TowerName, x: Rows, across: number): Rows {
+function ended(t: Tensors, name: Usual, x: Rows, across: number): Rows {
   const { merged, eps, width } = TOWERS[name];
   const normed = () => t.layerNorm(x, "v.post_ln", eps);
   switch (name) {
@@ -159,19 +167,4 @@ function ended(t: Tensors, name: TowerName, x: Rows, across: number): Rows {
       return twoLayers(t, product(unfolded, t.get("mm.patch_merger.weight")), ["mm.1", "mm.2"]);
     }
   }
-}
-
-/** Returns one row per square of patches, with the rows of its patches concatenated. */
-function squares(x: Rows, across: number, merged: number): Rows {
-  const tokens: Rows = [];
-  for (let row = 0; row < x.length / across; row += merged) {
-    for (let column = 0; column < across; column += merged) {
-      const square = Array.from(
-        { length: merged ** 2 },
-        (_, i) => x[(row + Math.floor(i / merged)) * across + column + i % merged],
-      );
-      tokens.push(Float64Array.from(square.flatMap((row) => [...row])));
-    }
-  }
-  return tokens;
 }

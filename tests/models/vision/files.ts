@@ -14,40 +14,8 @@ import type { TensorType } from "../../../engine/gguf/types.ts";
 import { SynthFile } from "../../../testing/synth/file.ts";
 import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import { describeTokens } from "../../../testing/synth/tokens.ts";
-
-/** Sizes of a tower. They differ wherever possible, so that tests notice mixed-up sizes. */
-export interface TowerSizes {
-  readonly width: number;
-  readonly heads: number;
-  readonly feedForward: number;
-  readonly layers: number;
-  readonly patch: number;
-  readonly merged: number;
-  /** Pixels on a side of an image. */
-  readonly image: number;
-  /** Points on a side of the grid of Qwen's position embeddings; by default 6. */
-  readonly points?: number;
-}
-
-export interface TowerFamily extends TowerSizes {
-  readonly projector: string;
-  /** The seeded decoder. */
-  readonly decoder: keyof typeof SYNTH_MODELS;
-  /** Deepstack layers: their merged output is added in the decoder's first layers. */
-  readonly deep?: readonly number[];
-  /** Numbers of rotated pairs for time, height and width. */
-  readonly sections?: readonly number[];
-  readonly eps: number;
-  /** Key of the number of merged patches per side, without "clip.vision.". */
-  readonly mergeKey: string;
-  /** Keys that only this family has. */
-  readonly keys?: Readonly<Record<string, number>>;
-  /** Special tokens. */
-  readonly marks: readonly string[];
-  /** Token that the chat template writes for an image. */
-  readonly mark: string;
-  readonly write: (w: TowerWriter, family: TowerFamily, projection: number) => void;
-}
+import { writeGemma4 } from "./gemma4/write.ts";
+import { type TowerFamily, TowerWriter } from "./tower_writer.ts";
 
 const QWEN = {
   projector: "qwen3vl_merger",
@@ -61,6 +29,20 @@ const QWEN = {
   marks: ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"],
   mark: "<|image_pad|>",
   write: writeQwen,
+} as const;
+
+const GEMMA4 = {
+  projector: "gemma4v",
+  feedForward: 320,
+  layers: 2,
+  patch: 8,
+  image: 224, // towers of Gemma 4 do not read it
+  decoder: "gemma4",
+  deviation: 1,
+  eps: 1e-6,
+  mergeKey: "projector.scale_factor",
+  marks: ["<|image>", "<|image|>", "<image|>", "<pad>"],
+  mark: "<|image|>",
 } as const;
 
 export const TOWERS = {
@@ -82,6 +64,24 @@ export const TOWERS = {
     marks: ["<start_of_image>", "<image_soft_token>", "<end_of_image>"],
     mark: "<start_of_image>",
     write: writeGemma3,
+  },
+  // Like E2B: products are clamped, and the decoder has per-layer embeddings.
+  gemma4: {
+    ...GEMMA4,
+    width: 192,
+    heads: 3,
+    merged: 3,
+    shape: { window: 280 },
+    write: (w, family, projection) => writeGemma4(w, family, projection, true),
+  },
+  // Like 31B: heads of 72 dimensions, pooled rows are standardized, and rows of images attend in both directions.
+  gemma4_31b: {
+    ...GEMMA4,
+    width: 288,
+    heads: 4,
+    merged: 2,
+    shape: { window: 280, perLayer: 0, shared: 0 },
+    write: (w, family, projection) => writeGemma4(w, family, projection, false),
   },
   idefics3: {
     projector: "idefics3",
@@ -166,10 +166,10 @@ function fileOf(
 }
 
 function decoderOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
-  const { decoder, sections, deep, mark, marks }: TowerFamily = TOWERS[options.tower];
+  const { decoder, shape, sections, deep, mark, marks }: TowerFamily = TOWERS[options.tower];
   const { file, builder } = fileOf(deep ? "qwen3vl" : decoder, options);
   const family = SYNTH_MODELS[decoder];
-  family.write(file, { ...family.tiny, vocabulary: VOCABULARY });
+  family.write(file, { ...family.tiny, vocabulary: VOCABULARY, ...shape });
   if (sections) file.keys("rope.dimension_sections", "INT32", [...sections, 0]);
   if (deep) file.key("n_deepstack_layers", "UINT32", deep.length);
   const controls = [...marks, "<|im_start|>", "<|im_end|>"]; // the last one ends an answer
@@ -177,51 +177,6 @@ function decoderOf(options: VisionOptions): Uint8Array<ArrayBuffer> {
   const image = sections ? marks.join("") : mark;
   describeTokens(file, VOCABULARY, { template: templateOf(image), marks: [], words });
   return builder.build().bytes;
-}
-
-/** Writes the tensors of a tower. */
-class TowerWriter {
-  constructor(readonly file: SynthFile, private readonly type: TensorType) {}
-
-  affine(name: string, columns: number, rows: number): void {
-    this.file.matrix(name, columns, rows);
-    this.file.vector(`${name}.bias`, rows, 0);
-  }
-
-  norm(name: string, length: number): void {
-    this.file.vector(`${name}.weight`, length);
-    this.file.vector(`${name}.bias`, length, 0);
-  }
-
-  /** Writes the patch embedding's matrix for each frame. In F16 files, a single matrix is F16. */
-  patches({ patch, width }: TowerSizes, parts = ["weight"]): void {
-    if (this.type === "F16" && parts.length === 1) {
-      return this.file.plain("v.patch_embd", "F16", patch, patch, 3, width);
-    }
-    for (const part of parts) {
-      const name = `v.patch_embd.${part}`;
-      this.file.floats(name, [patch, patch, 3, width], (random) => 0.05 * random.normal());
-    }
-  }
-
-  positions(width: number, side: number): void {
-    this.file.floats("v.position_embd.weight", [width, side ** 2], (random) => random.normal());
-  }
-
-  /** Writes layers with biases: LayerNorms, attention with joined or separate matrices, and a feed-forward block. */
-  layers({ width, feedForward, layers }: TowerSizes, joined: boolean): void {
-    for (let layer = 0; layer < layers; layer++) {
-      const name = (tensor: string) => `v.blk.${layer}.${tensor}`;
-      this.norm(name("ln1"), width);
-      if (joined) this.affine(name("attn_qkv"), width, 3 * width);
-      else for (const part of ["attn_q", "attn_k", "attn_v"]) this.affine(name(part), width, width);
-      this.affine(name("attn_out"), width, width);
-      this.norm(name("ln2"), width);
-      this.affine(name("ffn_up"), width, feedForward);
-      this.affine(name("ffn_down"), feedForward, width);
-    }
-    this.norm("v.post_ln", width);
-  }
 }
 
 function writeQwen(w: TowerWriter, family: TowerFamily, projection: number): void {
@@ -303,8 +258,9 @@ export function writeTower(file: SynthFile, family: TowerFamily, type: TensorTyp
   };
   for (const [name, value] of Object.entries(counts)) sink.set(`clip.vision.${name}`, "UINT32", value);
   sink.set("clip.vision.attention.layer_norm_epsilon", "FLOAT32", family.eps);
-  sink.array("clip.vision.image_mean", "FLOAT32", [0.5, 0.5, 0.5]);
-  sink.array("clip.vision.image_std", "FLOAT32", [0.5, 0.5, 0.5]);
+  const { deviation = 0.5 } = family;
+  sink.array("clip.vision.image_mean", "FLOAT32", Array(3).fill(1 - deviation));
+  sink.array("clip.vision.image_std", "FLOAT32", Array(3).fill(deviation));
   family.write(new TowerWriter(file, type), family, projection);
 }
 
@@ -340,7 +296,11 @@ export function picture(seed: string, width: number, height: number): Rgb {
 /** Returns the image as the engine prepares it, except that small images are not scaled up. */
 export async function prepared(image: Rgb, { model, tower }: Files): Promise<PromptImage> {
   const shape = readTower(await openGguf(tower));
-  const scaling = shape.scaling.to === "pixels" ? { ...shape.scaling, least: 1 } : shape.scaling;
+  const scaling = shape.scaling.to === "pixels"
+    ? { ...shape.scaling, least: 1 }
+    : shape.scaling.to === "fill"
+    ? { ...shape.scaling, most: image.width * image.height }
+    : shape.scaling;
   const patches = patchesOf(scaled(image, scaling, shape.patch * shape.merged), shape);
   const { tokenizer } = await describeModel({ model });
   return promptImage(patches, `${seedOf(image.pixels.join())}`, shape, tokenizer);

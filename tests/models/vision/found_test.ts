@@ -1,6 +1,10 @@
 /** Vision towers in files: `pull` downloads them, models find them by name, and `inspect` describes them. */
-import { assertEquals, assertMatch } from "@std/assert";
+import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { join } from "@std/path";
+import { GgufError } from "../../../engine/gguf/errors.ts";
+import { openGguf } from "../../../engine/gguf/reader.ts";
+import { POSITIONS, positionTensors, readTower } from "../../../engine/vision/shape.ts";
+import { buildTower } from "../../../engine/vision/tower_plan.ts";
 import { pull } from "../../../hub/mod.ts";
 import { listModels, removeModel } from "../../../hub/store.ts";
 import { TestHub } from "../../../hub/testing_hub.ts";
@@ -68,6 +72,28 @@ Deno.test("inspect: describes the tower beside a model, and a tower's own file",
     assertMatch(
       wrong && "refusal" in wrong ? wrong.refusal : "",
       /it has rows for 0 deep layers, but the model reads 2/,
+    );
+  });
+});
+
+Deno.test("inspect: describes a tower of Gemma 4, and refuses one with too few positions on an axis", async () => {
+  await withFolder(async (folder) => {
+    const path = join(folder, "mmproj-F16.gguf");
+    await Deno.writeFile(path, synthesizeVision({ tower: "gemma4", type: "Q8_0", seed: 1 }).tower);
+    const { tower } = await inspectModel({ model: path });
+    assertEquals(tower && "path" in tower && [tower.projector, tower.imageTokens], ["gemma4v", [139, 280]]);
+    const file = await openGguf(path);
+    const shape = readTower(file);
+    const info = file.tensors.get(POSITIONS)!;
+    const tensors = new Map(file.tensors).set(POSITIONS, { ...info, shape: [shape.width, 700, 2] });
+    // The same file may hold an audio tower.
+    const audio = ["a.blk.0.attn_q.weight", "mm.a.input_projection.weight"];
+    const both = new Map([...file.tensors, ...audio.map((name) => [name, info] as const)]);
+    buildTower({ ...file, tensors: both }, shape);
+    assertThrows(
+      () => positionTensors({ ...file, tensors }, shape),
+      GgufError,
+      "at least 708 rows for each axis",
     );
   });
 });

@@ -12,6 +12,7 @@ const fake = "<fake_token_around_image>";
 const TEXTS: { readonly [Name in TowerName]?: readonly [width: number, height: number, text: string] } = {
   qwen3vl: [96, 64, rows("<|image_pad|>", 6)],
   gemma3: [50, 90, `\n\n<start_of_image>${rows("<image_soft_token>", 16)}<end_of_image>\n\n`],
+  gemma4: [72, 48, `<|image>${rows("<pad>", 6)}<image|>`],
   pixtral: [
     90,
     64,

@@ -11,6 +11,7 @@ sys.path.insert(0, sys.argv[1])
 import numpy as np
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
@@ -23,6 +24,7 @@ processor = {
         patch_size=patch, merge_size=merged, size={"shortest_edge": 256 * 256, "longest_edge": 1024 * factor**2}, **half
     ),
     "gemma3": lambda: Gemma3ImageProcessorPil(size={"height": 896, "width": 896}, **half),
+    "gemma4": lambda: Gemma4ImageProcessorPil(patch_size=patch, pooling_kernel_size=merged, max_soft_tokens=280),
     "idefics3": lambda: SmolVLMImageProcessorPil(
         size={"longest_edge": 2048}, max_image_size={"longest_edge": 512}, return_row_col_info=True, **half
     ),
@@ -52,6 +54,11 @@ for name in sys.argv[5:]:
     if kind == "qwen3vl":
         _, rows, columns = [int(n) for n in made["image_grid_thw"][0]]
         patches = made["pixel_values"].reshape(rows * columns, 3, 2, patch**2)[:, :, 0]
+    elif kind == "gemma4":
+        columns, rows = [int(n) + 1 for n in np.asarray(made["image_position_ids"])[0].max(axis=0)]
+        shape = (rows // merged, merged, columns // merged, merged, patch, patch, 3)
+        cut = np.asarray(made["pixel_values"])[0][: rows * columns].reshape(shape)
+        patches = 2 * cut.transpose(0, 2, 1, 3, 6, 4, 5) - 1  # the model's code does this
     else:
         pictures = made["pixel_values"]
         if kind == "idefics3":

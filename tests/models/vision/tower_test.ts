@@ -36,6 +36,8 @@ const PICTURES: { readonly [Name in TowerName]: readonly [width: number, height:
   qwen3vl: [96, 64],
   qwen35: [96, 64],
   gemma3: [112, 112],
+  gemma4: [72, 48],
+  gemma4_31b: [48, 80],
   pixtral: [96, 64],
   idefics3: [120, 60],
 };

@@ -31,6 +31,8 @@ pub struct Attention {
     softcap: f32,
     /// Buffer with the positions that each row sees, ascending. A row that has no more positions sees all.
     chosen: Option<usize>,
+    /// Whether rows of an image attend only to positions up to their own, as other rows do.
+    causal: bool,
 }
 
 impl Decode for Attention {
@@ -56,7 +58,8 @@ impl Decode for Attention {
             o.is_float(chosen, None)?;
             o.rows_are(chosen, StepRows::Step)?;
         }
-        Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap, chosen })
+        let causal = o.flag()?;
+        Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap, chosen, causal })
     }
 }
 
@@ -196,7 +199,7 @@ impl<'a> Rows<'a> {
                 }
                 self.chosen[self.rows] = chosen;
                 self.positions[self.rows] = sequence.cached + token;
-                self.ends[self.rows] = self.run.step.end_of[sequence.start + token];
+                self.ends[self.rows] = if self.op.causal { seen } else { self.run.step.end_of[sequence.start + token] };
                 self.rows += 1;
             }
         }

@@ -53,6 +53,9 @@ impl Decode for TextAttention {
         for (at, count) in [(q, heads), (k, kv_heads), (v, kv_heads)] {
             o.heads_within(at.buffer, at.place, count, head_dim)?;
         }
+        if !head_dim.is_multiple_of(8) {
+            bail!("heads must have a multiple of 8 dimensions (got {head_dim})");
+        }
         if !heads.is_multiple_of(kv_heads) || heads / kv_heads > TILE {
             bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {TILE} for each");
         }
