@@ -13,7 +13,9 @@ export const SYMBOLS = {
   compy_instruction_sets: { parameters, result: "i32" },
   /** Output: physical cores that this process may run on (u32). */
   compy_cores: { parameters, result: "i32" },
-  /** Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64). */
+  /** Output: for each NUMA node that this process may use, its physical cores, its processors and their numbers (u32 each). */
+  compy_nodes: { parameters, result: "i32" },
+  /** Input: threads (u32), the processors on which they run (u32 each, after their count; none for all), name of the instruction set (the best one where empty). Output: a handle (u64). */
   compy_model_new: { parameters, result: "i32" },
   /** Output: name of the instruction set in use. */
   compy_model_isa: { parameters, result: "i32" },

@@ -1,5 +1,6 @@
-import { blobSource, type LoadedEngine, loadEngine, type OpenSource } from "../engine/load/load.ts";
+import { blobSource, type LoadedEngine, type OpenSource } from "../engine/load/load.ts";
 import type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
+import { loadOnNodes } from "../engine/load/load_nodes.ts";
 import { type LivingOptions, loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import {
   ADAPTER_OPTIONS,
@@ -8,6 +9,7 @@ import {
   IMAGE_OPTIONS,
   type LoadOption,
   type LoadOptions,
+  NUMA_OPTIONS,
   VECTOR_OPTIONS,
 } from "../engine/load/model_options.ts";
 import type { BackendName } from "../engine/mod.ts";
@@ -42,6 +44,7 @@ export {
   DRAFT_OPTIONS,
   IMAGE_OPTIONS,
   type LoadOption,
+  NUMA_OPTIONS,
   VECTOR_OPTIONS,
 } from "../engine/load/model_options.ts";
 export type { LoadOptions } from "../engine/load/model_options.ts";
@@ -72,6 +75,7 @@ export type {
 
 const ENGINE_OPTIONS = Object.entries({
   ...COMPUTE_OPTIONS,
+  ...NUMA_OPTIONS,
   ...DRAFT_OPTIONS,
   ...ADAPTER_OPTIONS,
   ...IMAGE_OPTIONS,
@@ -315,7 +319,9 @@ export async function openModel(
 ): Promise<Model> {
   try {
     return modelOf(
-      living || options.coming ? await loadReloadingEngine(options, living ?? {}) : await loadEngine(options),
+      living || options.coming
+        ? await loadReloadingEngine(options, living ?? {})
+        : await loadOnNodes(options),
       options,
     );
   } catch (error) {

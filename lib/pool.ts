@@ -5,11 +5,11 @@ import {
   type GivenTemplate,
   type LoadedEngine,
   type MeasuredModel,
-  measureModel,
   MemoryError,
   versionOf,
 } from "../engine/load/load.ts";
 import { type MemoryRoom, totalOf } from "../engine/load/memory_error.ts";
+import { measureOnNodes } from "../engine/load/load_nodes.ts";
 import { loadReloadingEngine, startOptions } from "../engine/load/load_reloading.ts";
 import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
@@ -82,7 +82,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   // Files are checked now, not at their first request.
   let least = 0;
   for (const source of named) {
-    const measured = await measureModel(startOptions(loading(source))).catch((error) => {
+    const measured = await measureOnNodes(startOptions(loading(source))).catch((error) => {
       if (!isForNative(error, load)) refuseModel(source, error);
     });
     least += measured === undefined ? Infinity : totalOf(measured.memory);
@@ -177,7 +177,7 @@ async function openOffered(
 }
 
 async function measureOffered(options: EngineLoadOptions): Promise<MeasuredModel> {
-  return await measureModel(startOptions(options)).catch((error) => {
+  return await measureOnNodes(startOptions(options)).catch((error) => {
     if (isForNative(error, options)) {
       throw new Error("it is too large for WebAssembly, and the native kernels are still being built", {
         cause: error,

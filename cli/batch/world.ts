@@ -17,6 +17,7 @@ import {
   KV_MB,
   MAX_PARALLEL,
   MODEL,
+  NUMA,
   PROMPT_CACHE,
   VECTORS,
 } from "../shared/engine_settings.ts";
@@ -73,6 +74,7 @@ export const ENGINE_SETTINGS = {
   ...COMPUTE,
   ...DRAFTS,
   ...ADAPTERS,
+  ...NUMA,
   ...IMAGES,
   ...VECTORS,
   ...PROMPT_CACHE,

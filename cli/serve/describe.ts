@@ -7,7 +7,8 @@ export function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE)
   const { weights, activations, states, kv } = loaded.memory;
   return [
     `${id}: ${architecture}, ${describeContext(loaded)}, loaded in ${(loaded.loadMs / 1000).toFixed(1)} s`,
-    describeBackend(loaded.backend.info, loaded.choice),
+    describeBackend(loaded.backend.info, loaded.choice) +
+    (loaded.nodes ? ` on each of ${loaded.nodes} NUMA nodes` : ""),
     `weights ${megabytes(weights)}, ` +
     (loaded.kvTokens > 0
       ? `KV cache in ${kvType} ${megabytes(kv)} once full (${loaded.kvTokens} tokens), `

@@ -9,6 +9,7 @@ import {
   IMAGE_OPTIONS,
   type LoadOption,
   type LoadOptions,
+  NUMA_OPTIONS,
   VECTOR_OPTIONS,
 } from "../../lib/model.ts";
 import { type SAMPLING, SAMPLING_SETTINGS } from "../../lib/options.ts";
@@ -38,6 +39,7 @@ function settingOf({ placeholder, doc: help, words, max, isFile, isList }: LoadO
 
 /** Options of the computation for commands. `ISA` is for commands that measure or try one model. */
 export const { isa: ISA, ...COMPUTE } = settingsOf(COMPUTE_OPTIONS);
+export const NUMA = settingsOf(NUMA_OPTIONS);
 export const DRAFTS = settingsOf(DRAFT_OPTIONS);
 export const ADAPTERS = settingsOf(ADAPTER_OPTIONS);
 export const IMAGES = settingsOf(IMAGE_OPTIONS);

@@ -10,6 +10,7 @@ import {
   type ISA,
   type KV_MB,
   type MODEL,
+  NUMA,
   type PROMPT_CACHE,
   VECTORS,
 } from "./engine_settings.ts";
@@ -66,6 +67,7 @@ type EngineValues = Partial<
     & typeof DRAFTS
     & typeof ADAPTERS
     & typeof IMAGES
+    & typeof NUMA
     & typeof VECTORS
     & typeof PROMPT_CACHE
     & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB; chatTemplate: typeof CHAT_TEMPLATE }
@@ -74,7 +76,7 @@ type EngineValues = Partial<
 
 const SAME_NAMES = [
   "isa",
-  ...Object.keys({ ...COMPUTE, ...DRAFTS, ...ADAPTERS, ...IMAGES, ...VECTORS }),
+  ...Object.keys({ ...COMPUTE, ...DRAFTS, ...ADAPTERS, ...IMAGES, ...NUMA, ...VECTORS }),
 ] as (keyof EngineValues)[];
 
 /** Returns the engine's options for a command's settings. Warnings go to standard error. */

@@ -14,6 +14,7 @@ export interface Settings {
   readonly speculate?: string;
   readonly draft?: string;
   readonly lora?: string;
+  readonly numa?: string;
   readonly promptCache?: string;
   /** Bytes that all models of a server may occupy together. */
   readonly memoryBytes?: number;

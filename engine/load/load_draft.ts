@@ -21,7 +21,7 @@ export interface MeasuredDraft {
 }
 
 /** Options of the target model for which drafts are made. */
-type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
+type DraftedOptions = Pick<LoadOptions, "threads" | "processors" | "isa" | "backend" | "kvType" | "parallel">;
 
 /**
  * Reads the header of a draft model. `drafted` is the target model. Throws EngineError if the vocabularies differ, or

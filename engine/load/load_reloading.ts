@@ -2,14 +2,8 @@ import { type BackendName, DeviceLost } from "../backend/backend.ts";
 import { defaultBackend } from "../backend/choose.ts";
 import type { ComingKernels } from "./coming_kernels.ts";
 import { freeMemory } from "./free_memory.ts";
-import {
-  checkUnchanged,
-  type LoadedEngine,
-  loadEngine,
-  type MeasuredModel,
-  measureModel,
-  versionOf,
-} from "./load.ts";
+import { checkUnchanged, type LoadedEngine, type MeasuredModel, versionOf } from "./load.ts";
+import { loadOnNodes, measureOnNodes } from "./load_nodes.ts";
 import type { LoadOptions } from "./options.ts";
 import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "../loop/reloading.ts";
@@ -29,13 +23,13 @@ export interface LivingOptions {
 
 /**
  * Returns the options that an engine starts with. While native kernels are still being built, it starts in
- * WebAssembly, stores no prompts and takes no images: the native engine does both later.
+ * WebAssembly as one engine, stores no prompts and takes no images: the native engine changes that later.
  */
 export function startOptions(options: LoadOptions): LoadOptions {
   if (options.coming === undefined || options.backend !== undefined) return options;
   const backend = defaultBackend();
   if (backend !== "wasm") return { ...options, backend };
-  return { ...options, backend, promptCache: undefined, mmproj: undefined };
+  return { ...options, backend, promptCache: undefined, mmproj: undefined, numa: "off" };
 }
 
 /**
@@ -86,7 +80,7 @@ class EngineLoader {
         this.#options = { ...this.#options, backend };
         this.#note(`auto: the GPU was lost, so the model is computed on the CPU from here on (${backend})`);
       }
-      this.#current = await loadEngine({ ...this.#options, signal });
+      this.#current = await loadOnNodes({ ...this.#options, signal });
       return this.#current.engine;
     };
     const once = this.living.note === undefined ? { times: 0 } : {};
@@ -123,7 +117,7 @@ class EngineLoader {
     const start = performance.now();
     const isOld = measured?.backend === "wasm" && this.#options.backend !== "wasm";
     try {
-      const model = measured && !isOld ? measured : await measureModel(this.#options);
+      const model = measured && !isOld ? measured : await measureOnNodes(this.#options);
       return { ...await model.load(signal), loadMs: performance.now() - start };
     } catch (error) {
       const isTooLarge = error instanceof MemoryError && this.#options.backend === "wasm";
@@ -133,7 +127,7 @@ class EngineLoader {
       );
       if (!await coming.arrived) throw error;
       this.#options = startOptions(this.given);
-      return await loadEngine(this.#options);
+      return await loadOnNodes(this.#options);
     }
   }
 
@@ -149,9 +143,9 @@ class EngineLoader {
     const later = free === undefined ? undefined : free + this.#current.memory.weights;
     const options = { ...this.given, backend, progress: undefined, signal: undefined };
     const bounded = { ...options, freeBytes: this.given.freeBytes ?? later };
-    const measured = await measureModel(bounded);
+    const measured = await measureOnNodes(bounded);
     // KV cache for a longer context is not resident yet, so it is not counted.
-    const least = await measureModel({ ...bounded, spareBytes: 0 });
+    const least = await measureOnNodes({ ...bounded, spareBytes: 0 });
     const alongside = free === undefined || totalOf(least.memory) <= free;
     let next: LoadedEngine | undefined;
     await this.#engine.moveTo(async (signal) => (next = await measured.load(signal)).engine, alongside);
@@ -171,6 +165,9 @@ class EngineLoader {
       },
       get choice() {
         return now().choice;
+      },
+      get nodes() {
+        return now().nodes;
       },
       get loadMs() {
         return now().loadMs;

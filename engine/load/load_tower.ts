@@ -43,7 +43,10 @@ export interface MeasuredTower {
   load(signal?: AbortSignal): Promise<Tower>;
 }
 
-type TowerOptions = Pick<LoadOptions, "mmproj" | "open" | "backend" | "threads" | "isa" | "warn">;
+type TowerOptions = Pick<
+  LoadOptions,
+  "mmproj" | "open" | "backend" | "threads" | "processors" | "isa" | "warn"
+>;
 
 /**
  * Reads the header of the model's vision tower: the given file, or a suitable file beside the model. Returns undefined
@@ -173,7 +176,7 @@ async function measured(
   file: GgufFile,
   shape: TowerShape,
   decoder: ModelDescription,
-  { threads, isa }: TowerOptions,
+  { threads, processors, isa }: TowerOptions,
 ): Promise<MeasuredTower> {
   const [plan, size, tables] = [buildTower(file, shape), towerSize(shape), positionTensors(file, shape)];
   const report = await reportOf(file, shape, plan, { isa, backend: "cpu" });
@@ -184,7 +187,13 @@ async function measured(
     digest: async () => sha256((await fingerprintModel(file)).weights + sha256(encodePlan(plan, size))),
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
-      const { backend } = await prepareBackend(file, plan, size, { threads, isa, backend: "cpu", progress });
+      const { backend } = await prepareBackend(file, plan, size, {
+        threads,
+        processors,
+        isa,
+        backend: "cpu",
+        progress,
+      });
       try {
         const positions = await Promise.all(tables.map((table) => readFloats(file, table)));
         return new Tower({ backend, shape, positions, tokenizer: decoder.tokenizer });

@@ -47,6 +47,12 @@ export interface LoadOptions {
   readonly backend?: BackendName;
   /** Number of compute threads. Default one per physical core. */
   readonly threads?: number;
+  /**
+   * On a machine with several NUMA nodes, the model has an engine per node, each with its own copy of the weights. `off`
+   * makes one engine for all nodes. Processors of each node, such as `0-15/16-31`, name other nodes. Default `auto`: an
+   * engine per node, if memory has room and `parallel` is large enough.
+   */
+  readonly numa?: string;
   /** Instruction set, such as `avx2`. Default the best of this CPU. */
   readonly isa?: string;
   /** Arithmetic of a GPU's matrix products. Default `f32`. */
@@ -154,6 +160,16 @@ export const COMPUTE_OPTIONS = {
     doc:
       "precision of activations in products with quantized weights, on the CPU: fast (8 bits), or fine (15 bits: " +
       "closer to exact, prompts at about half the speed) (default: fast)",
+  },
+} as const satisfies LoadOptionTable;
+
+/** How the engine uses a machine with several memories. */
+export const NUMA_OPTIONS = {
+  numa: {
+    placeholder: "NODES",
+    doc:
+      "engines for NUMA nodes, each with its own copy of the weights: auto (one per node of the machine, if memory has " +
+      "room), off, or the processors of each node, such as 0-15/16-31 (default: auto)",
   },
 } as const satisfies LoadOptionTable;
 

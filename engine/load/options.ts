@@ -24,6 +24,8 @@ export interface LoadOptions
   readonly words?: Words;
   /** Receives warnings about problems that stop neither the load nor a request. */
   readonly warn?: (message: string) => void;
+  /** The processors on which the kernels' threads run; by default all. */
+  readonly processors?: readonly number[];
   /** A chat template that replaces the file's template. */
   readonly chatTemplate?: GivenTemplate;
   /** Where to store prompts on a disk. CPU only. */

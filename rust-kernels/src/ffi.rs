@@ -3,6 +3,7 @@
 //!
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
+use crate::cores::{MAX_PROCESSORS, Node};
 use crate::error::Result;
 use crate::kernels::gemm::whole_tokens;
 use crate::memory;
@@ -60,7 +61,16 @@ exports! {
     };
     /// Output: physical cores that this process may run on (u32).
     blocking compy_cores = |_, _, out| put(out, &(crate::cores::physical() as u32).to_le_bytes());
-    /// Input: threads (u32), name of the instruction set (the best one where empty). Output: a handle (u64).
+    /// Output: for each NUMA node that this process may use, its physical cores, its processors and their numbers (u32
+    /// each).
+    blocking compy_nodes = |_, _, out| {
+        let words = crate::cores::nodes().into_iter().flat_map(|Node { cores, processors }| {
+            [cores, processors.len()].into_iter().chain(processors)
+        });
+        put(out, &words.flat_map(|word| (word as u32).to_le_bytes()).collect::<Vec<_>>())
+    };
+    /// Input: threads (u32), the processors on which they run (u32 each, after their count; none for all), name of the
+    /// instruction set (the best one where empty). Output: a handle (u64).
     blocking compy_model_new = model_new;
     /// Output: name of the instruction set in use.
     blocking compy_model_isa = |h, _, out| put(out, model(h)?.isa.name().as_bytes());
@@ -187,9 +197,14 @@ pub(crate) fn close_models() {
 
 fn model_new(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     memory::map_large_blocks();
-    let threads = Words::new(input).size()?;
-    let isa = Isa::detect(text(&input[4..])?)?;
-    let model = Arc::new(Model::new(isa, threads)?);
+    let mut w = Words::new(input);
+    let (threads, count) = (w.size()?, w.size()?);
+    if count > MAX_PROCESSORS {
+        bail!("A model may run on at most {MAX_PROCESSORS} processors (got {count})");
+    }
+    let processors: Vec<usize> = w.u32s(count)?.into_iter().map(|processor| processor as usize).collect();
+    let isa = Isa::detect(text(&input[8 + 4 * count..])?)?;
+    let model = Arc::new(Model::new(isa, threads, &processors)?);
     let mut slots = handles();
     let free = slots.iter().position(|slot| slot.1.is_none());
     let index = free.unwrap_or_else(|| {

@@ -1,15 +1,16 @@
 //! A model behind a handle: its file, its weights, its program and the threads that run it.
 use crate::bail;
 use crate::cache;
+use crate::cores;
 use crate::error::{Error, Result};
 use crate::executor::Executor;
 use crate::limits::measure;
 use crate::masks::Masks;
-use crate::pool::{Bell, Pool};
+use crate::pool::{Bell, Pool, Worker};
 use crate::program::Program;
 use crate::simd::Isa;
 use crate::step::Step;
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 use crate::weights::{Piece, Source, Weights};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -19,22 +20,44 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 struct SharedPool {
     turns: Turns<Pool>,
     bell: Bell,
+    threads: usize,
+    /// The processors on which the threads run; empty for all.
+    processors: Vec<usize>,
 }
 
-/// The pools of this process, each with its number of threads.
-static POOLS: Mutex<Vec<(usize, Weak<SharedPool>)>> = Mutex::new(Vec::new());
+impl SharedPool {
+    /// Waits for a turn. The calling thread, which computes too, runs on the pool's processors from then on.
+    fn take(&self) -> Turn<'_, Pool> {
+        cores::stay_on(&self.processors);
+        self.turns.take()
+    }
+}
 
-/// Returns the pool of `threads` threads, which all models with this number share. They take turns step by step,
-/// because more threads than cores would slow each other down. The pool lives as long as any of these models.
-fn shared_pool(threads: usize) -> std::io::Result<Arc<SharedPool>> {
+/// The pools of this process.
+static POOLS: Mutex<Vec<Weak<SharedPool>>> = Mutex::new(Vec::new());
+
+/// Returns the pool of `threads` threads on these processors, which all models with this choice share. They take turns
+/// step by step, because more threads than cores would slow each other down. The pool lives as long as any of these
+/// models.
+fn shared_pool(threads: usize, processors: &[usize]) -> std::io::Result<Arc<SharedPool>> {
     let mut pools = POOLS.lock().unwrap_or_else(|e| e.into_inner());
-    pools.retain(|(_, pool)| pool.strong_count() > 0);
-    if let Some(pool) = pools.iter().find_map(|(of, pool)| (*of == threads).then(|| pool.upgrade())?) {
+    pools.retain(|pool| pool.strong_count() > 0);
+    let fits = |pool: &Arc<SharedPool>| pool.threads == threads && pool.processors == processors;
+    if let Some(pool) = pools.iter().find_map(|pool| pool.upgrade().filter(fits)) {
         return Ok(pool);
     }
-    let pool = Pool::new(threads)?;
-    let pool = Arc::new(SharedPool { bell: pool.bell(), turns: Turns::new(pool) });
-    pools.push((threads, Arc::downgrade(&pool)));
+    let mut pool = Pool::new(threads)?;
+    // Thread 0 is the caller of each job, and this caller may be a thread that does other work.
+    let stay = |worker: &Worker| {
+        if worker.index > 0 {
+            cores::stay_on(processors);
+        }
+    };
+    pool.run(&stay).map_err(std::io::Error::other)?;
+    let bell = pool.bell();
+    let turns = Turns::new(pool);
+    let pool = Arc::new(SharedPool { bell, turns, threads, processors: processors.to_vec() });
+    pools.push(Arc::downgrade(&pool));
     Ok(pool)
 }
 
@@ -58,13 +81,16 @@ struct State {
 }
 
 impl Model {
+    /// The model's threads run on `processors`, or on all if there are none.
+    ///
     /// # Errors
     /// The system cannot start the threads.
-    pub fn new(isa: Isa, threads: usize) -> Result<Self> {
+    pub fn new(isa: Isa, threads: usize, processors: &[usize]) -> Result<Self> {
         if !(1..=1024).contains(&threads) {
             bail!("A model must have 1 to 1024 threads (got {threads})");
         }
-        let pool = shared_pool(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
+        let pool =
+            shared_pool(threads, processors).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
         let (stop, masks) = (AtomicBool::new(false), Masks::default());
         let state = State { file: None, weights: None, executor: None };
         Ok(Self { isa, threads, stop, masks, pool, state: Mutex::new(state) })
@@ -138,7 +164,7 @@ impl Model {
         if vector {
             return weights.load_vector(index, file, source);
         }
-        weights.load_matrix(index, file, source, self.isa, &mut self.pool.turns.take())
+        weights.load_matrix(index, file, source, self.isa, &mut self.pool.take())
     }
 
     /// Loads some rows of a tensor from the bytes in `piece`, from row `first` on. All earlier rows are already loaded.
@@ -153,7 +179,7 @@ impl Model {
         if vector {
             return weights.load_vector(index, piece, source);
         }
-        weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.turns.take())
+        weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.take())
     }
 
     /// Decodes a plan and allocates the memory in which its steps run.
@@ -177,7 +203,7 @@ impl Model {
         let State { weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program(), &self.masks)?;
-        let mut pool = self.pool.turns.take();
+        let mut pool = self.pool.take();
         let done = executor.run(weights, self.isa, &mut pool, &step, (&self.masks, &self.stop), output)?;
         Ok(done.then_some(4 * step.output_words))
     }
@@ -226,7 +252,7 @@ impl Model {
         if threads != self.threads {
             bail!("The model has {} threads (got {threads})", self.threads);
         }
-        measure(self.isa, &mut self.pool.turns.take())
+        measure(self.isa, &mut self.pool.take())
     }
 
     /// Prepares the next step. Clears the stop flag, so that a late stop of the previous step does not end this step.
@@ -266,7 +292,7 @@ mod tests {
 
     #[test]
     fn models_with_the_same_thread_count_share_a_pool() {
-        let new = |threads| Model::new(Isa::available()[0], threads).expect("threads");
+        let new = |threads| Model::new(Isa::available()[0], threads, &[]).expect("threads");
         let (one, other, wide) = (new(7), new(7), new(5));
         assert!(Arc::ptr_eq(&one.pool, &other.pool) && !Arc::ptr_eq(&one.pool, &wide.pool));
         let pool = Arc::downgrade(&one.pool);

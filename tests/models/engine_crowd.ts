@@ -1,6 +1,6 @@
 /** Concurrent requests on the whole engine. Each answer must equal the answer alone. */
 import { assert, assertEquals } from "@std/assert";
-import { loadEngine } from "../../engine/load/load.ts";
+import { loadOnNodes } from "../../engine/load/load_nodes.ts";
 import type { Engine, KvType } from "../../engine/mod.ts";
 import { Random } from "../../testing/random.ts";
 
@@ -50,6 +50,8 @@ async function pass(engine: Engine, steps: number): Promise<void> {
 export interface Way {
   readonly isa: string;
   readonly threads: number;
+  /** NUMA nodes, as the option `numa` names them; by default one engine. */
+  readonly numa?: string;
   readonly kvType?: KvType;
   /** Number of beginning tokens that half of the prompts share. */
   readonly common?: number;
@@ -62,7 +64,8 @@ export interface Way {
 export async function answersOf(model: string, { common = 70, ...way }: Way): Promise<Answer[]> {
   const { isa, threads } = way;
   const backend = isa.startsWith("wasm") ? "wasm" : "cpu";
-  const { engine } = await loadEngine({
+  const { engine } = await loadOnNodes({
+    numa: "off",
     ...way,
     backend,
     model,

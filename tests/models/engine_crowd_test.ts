@@ -11,10 +11,11 @@ import { firstTier, fullTier } from "../../testing/tier.ts";
 const DEMO_MODEL = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 for (const [i, isa] of instructionSets().entries()) {
   const tier = i === 0 ? firstTier : fullTier;
-  tier.test(`${isa}: answers are bit-identical alone, concurrent, cached, and on 1, 2 or 3 threads`, async () => {
+  tier.test(`${isa}: answers are bit-identical alone, concurrent, cached, on 1, 2 or 3 threads, and on two nodes`, async () => {
     const one = await answersOf(DEMO_MODEL, { isa, threads: 1 });
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2 }), one);
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 3 }), one);
+    assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, numa: "0/0" }), one);
   });
 }
 

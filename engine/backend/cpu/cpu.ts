@@ -24,6 +24,14 @@ export interface CpuOptions {
   readonly threads?: number;
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
+  /** The processors on which the threads run; by default all. The system may ignore them. */
+  readonly processors?: readonly number[];
+}
+
+/** A NUMA node: processors that share one memory, and how many physical cores they are. */
+export interface CpuNode {
+  readonly cores: number;
+  readonly processors: readonly number[];
 }
 
 /** Maximum bytes of a message buffer to keep for reuse. */
@@ -59,11 +67,27 @@ export class CpuBackend implements Backend {
    */
   constructor(options: CpuOptions = {}) {
     const threads = options.threads ?? view(this.#library.call("compy_cores", 0n)).getUint32(0, true);
-    const input = new WordWriter().u32(threads).text(options.isa ?? "").bytes();
-    this.#handle = view(this.#library.call("compy_model_new", 0n, input)).getBigUint64(0, true);
+    const processors = options.processors ?? [];
+    const input = new WordWriter().u32(threads).u32(processors.length);
+    for (const processor of processors) input.u32(processor);
+    input.text(options.isa ?? "");
+    this.#handle = view(this.#library.call("compy_model_new", 0n, input.bytes())).getBigUint64(0, true);
     const isa = new TextDecoder().decode(this.#library.call("compy_model_isa", this.#handle));
     this.info = { name: "cpu", isa, threads };
     this.wholeRows = view(this.#library.call("compy_model_whole_rows", this.#handle)).getUint32(0, true);
+  }
+
+  /** Returns the NUMA nodes that this process may use; none if they are unknown. Throws LibraryNotFound. */
+  static nodes(): CpuNode[] {
+    const words = view(KernelLibrary.open().call("compy_nodes", 0n));
+    const nodes: CpuNode[] = [];
+    for (let at = 0; at < words.byteLength;) {
+      const [cores, count] = [words.getUint32(at, true), words.getUint32(at + 4, true)];
+      const processors = Array.from({ length: count }, (_, i) => words.getUint32(at + 8 + 4 * i, true));
+      nodes.push({ cores, processors });
+      at += 8 + 4 * count;
+    }
+    return nodes;
   }
 
   /**

@@ -69,7 +69,11 @@ export class WasmBackend implements Backend {
   static async open({ threads = navigator.hardwareConcurrency }: WasmOptions = {}): Promise<WasmBackend> {
     const machine = await Machine.start(threads);
     try {
-      const made = await machine.call("compy_model_new", 0n, new WordWriter().u32(machine.threads).bytes());
+      const made = await machine.call(
+        "compy_model_new",
+        0n,
+        new WordWriter().u32(machine.threads).u32(0).bytes(),
+      );
       const handle = view(made).getBigUint64(0, true);
       const isa = new TextDecoder().decode(await machine.call("compy_model_isa", handle));
       const flag = view(await machine.call("compy_stop_flag", handle)).getUint32(0, true);

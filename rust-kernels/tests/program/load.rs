@@ -18,7 +18,7 @@ impl File {
 
     /// Loads this file as tensor 0.
     fn load(&self, source: &Source, vector: bool) -> Result<(), String> {
-        let model = Model::new(Isa::available()[0], 2).expect("threads");
+        let model = Model::new(Isa::available()[0], 2, &[]).expect("threads");
         model.open(self.0.to_str().expect("UTF-8"), 1, 1 << 20).expect("the file");
         model.load(0, source, vector).map_err(|e| e.to_string())
     }
@@ -68,7 +68,7 @@ fn load_allocates_nothing_for_bytes_beyond_the_file() {
 #[test]
 fn open_rejects_too_many_tensors() {
     let file = File::new("many", &[0; 64]);
-    let model = Model::new(Isa::available()[0], 1).expect("threads");
+    let model = Model::new(Isa::available()[0], 1, &[]).expect("threads");
     let error = model.open(file.0.to_str().expect("UTF-8"), u32::MAX as usize, 0).expect_err("too many").to_string();
     assert_eq!(error, "A model may have at most 1048576 tensors (got 4294967295)");
 }

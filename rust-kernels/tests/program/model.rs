@@ -127,7 +127,7 @@ pub mod draft_buffer {
 
 /// A model with its weights loaded.
 pub fn model(isa: Isa, threads: usize) -> Model {
-    let model = Model::new(isa, threads).expect("threads");
+    let model = Model::new(isa, threads, &[]).expect("threads");
     let (path, offsets) = file();
     let source = |(_, name, rows, columns): Tensor, offset| Source {
         format: known(name).id,

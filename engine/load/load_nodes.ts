@@ -1,0 +1,127 @@
+import { CpuBackend, type CpuNode } from "../backend/cpu/cpu.ts";
+import { EngineError } from "../api/errors.ts";
+import { NodeEngines } from "../loop/node_engines.ts";
+import { freeMemory } from "./free_memory.ts";
+import { type LoadedEngine, type MeasuredModel, measureModel } from "./load.ts";
+import { MemoryError } from "./memory_error.ts";
+import type { LoadOptions } from "./options.ts";
+
+/** Maximum number of a processor, plus one. */
+const MAX_PROCESSORS = 1024;
+
+/**
+ * Measures a model as measureModel does. On a machine with several NUMA nodes, its engine is one engine per node, each
+ * with its own copy of the weights, so that no step reads another node's memory. With "auto", a model that fits only
+ * once, or that runs fewer sequences than there are nodes, has one engine. Throws EngineError for wrong nodes too.
+ */
+export async function measureOnNodes(options: LoadOptions): Promise<MeasuredModel> {
+  const { numa = "auto", backend } = options;
+  const mayUse = numa !== "off" && (backend === undefined ? !CpuBackend.missing() : backend === "cpu");
+  if (!mayUse && numa !== "off" && numa !== "auto") {
+    throw new EngineError("not_supported", [
+      "Nodes (",
+      { numa },
+      ") need the native kernels: leave them out, or compute with ",
+      { backend: "cpu" },
+    ]);
+  }
+  const nodes = !mayUse ? [] : numa === "auto" ? CpuBackend.nodes() : readNodes(numa);
+  if (nodes.length < 2 || numa === "auto" && (options.parallel ?? nodes.length) < nodes.length) {
+    return await measureModel(options);
+  }
+  try {
+    return await measureOnEach(nodes, { ...options, backend: "cpu" });
+  } catch (error) {
+    if (numa !== "auto" || !(error instanceof MemoryError)) throw error;
+    options.warn?.(
+      "Using one engine for all NUMA nodes, because memory has no room for one copy of the model per node",
+    );
+    return await measureModel(options);
+  }
+}
+
+/** Loads a model as loadEngine does, with one engine per NUMA node. */
+export async function loadOnNodes(options: LoadOptions): Promise<LoadedEngine> {
+  const start = performance.now();
+  const loaded = await (await measureOnNodes(options)).load(options.signal);
+  return { ...loaded, loadMs: performance.now() - start };
+}
+
+async function measureOnEach(nodes: readonly CpuNode[], options: LoadOptions): Promise<MeasuredModel> {
+  const share = (value: number | undefined) =>
+    value === undefined ? undefined : Math.ceil(value / nodes.length);
+  const { freeBytes = freeMemory(), parallel, kvBytes, spareBytes, queue, threads } = options;
+  const each = {
+    ...options,
+    freeBytes: share(freeBytes),
+    parallel: share(parallel),
+    kvBytes: share(kvBytes),
+    spareBytes: share(spareBytes),
+    queue: share(queue),
+  };
+  const measured: MeasuredModel[] = [];
+  for (const { processors, cores } of nodes) {
+    measured.push(await measureModel({ ...each, processors, threads: share(threads) ?? cores }));
+  }
+  return {
+    ...measured[0],
+    memory: times(measured[0].memory, nodes.length),
+    load: async (signal) => together(await loadEach(measured, { ...options, signal })),
+  };
+}
+
+/** Loads the engines one after the other: each packs its weights with its own node's threads. */
+async function loadEach(
+  measured: readonly MeasuredModel[],
+  { signal }: Pick<LoadOptions, "signal">,
+): Promise<LoadedEngine[]> {
+  const loaded: LoadedEngine[] = [];
+  try {
+    for (const model of measured) loaded.push(await model.load(signal));
+    return loaded;
+  } catch (error) {
+    await Promise.allSettled(loaded.map(({ engine }) => engine.close()));
+    throw error;
+  }
+}
+
+function together(loaded: readonly LoadedEngine[]): LoadedEngine {
+  const sum = (read: (one: LoadedEngine) => number) => loaded.reduce((total, one) => total + read(one), 0);
+  return {
+    ...loaded[0],
+    engine: new NodeEngines(loaded.map(({ engine }) => engine)),
+    nodes: loaded.length,
+    loadMs: sum(({ loadMs }) => loadMs),
+    memory: times(loaded[0].memory, loaded.length),
+    kvTokens: sum(({ kvTokens }) => kvTokens),
+  };
+}
+
+function times(memory: LoadedEngine["memory"], count: number): LoadedEngine["memory"] {
+  const { weights, activations, states, kv } = memory;
+  return {
+    weights: weights * count,
+    activations: activations * count,
+    states: states * count,
+    kv: kv * count,
+  };
+}
+
+/** Reads nodes such as `0-15/16-31`: each has a list of processors. Throws EngineError invalid_request. */
+export function readNodes(text: string): CpuNode[] {
+  return text.split("/").map((node) => {
+    const processors = node.split(",").flatMap((range) => {
+      const [, first, last = first] = /^(\d{1,4})(?:-(\d{1,4}))?$/.exec(range) ?? [];
+      if (first === undefined || Number(last) < Number(first) || Number(last) >= MAX_PROCESSORS) {
+        throw new EngineError("invalid_request", [
+          { numa: undefined },
+          ` must be auto, off, or the processors of each node, such as 0-15/16-31 (got ${
+            JSON.stringify(text)
+          })`,
+        ]);
+      }
+      return Array.from({ length: Number(last) - Number(first) + 1 }, (_, i) => Number(first) + i);
+    });
+    return { cores: processors.length, processors };
+  });
+}

@@ -1,0 +1,162 @@
+import { EngineLife } from "./engine_life.ts";
+import { plus } from "./totals.ts";
+import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
+import type { EngineError } from "../api/errors.ts";
+import type { TokenEvent } from "../api/events.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
+import type { Constraint } from "../grammar/types.ts";
+import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
+import { PrefixPlaces } from "./prefix_places.ts";
+
+/**
+ * Engines of one model, one per NUMA node, that work as one engine. A request runs in one of them: in the engine that
+ * computed the longest beginning of its prompt, unless this engine is full and another one is not. The answer does not
+ * depend on the engine. If one engine fails, all fail.
+ */
+export class NodeEngines implements Engine {
+  readonly #life = new EngineLife("ready");
+  readonly #prefixes = new PrefixPlaces();
+  /** Requests in each engine. */
+  readonly #open: number[];
+
+  /** `engines` are at least two, ready, and of equal options. The new object closes them. */
+  constructor(private readonly engines: readonly Engine[]) {
+    this.#open = engines.map(() => 0);
+    for (const engine of engines) {
+      engine.onState((state) => {
+        if (state === "failed") this.#life.fail(engine.failure!);
+      });
+    }
+  }
+
+  get #first(): Engine {
+    return this.engines[0];
+  }
+
+  get model() {
+    return this.#first.model;
+  }
+
+  get tokenizer() {
+    return this.#first.tokenizer;
+  }
+
+  get chatTemplate() {
+    return this.#first.chatTemplate;
+  }
+
+  get chatForm() {
+    return this.#first.chatForm;
+  }
+
+  get state(): EngineState {
+    return this.#life.state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#life.failure;
+  }
+
+  onState(listener: (state: EngineState) => void): () => void {
+    return this.#life.onState(listener);
+  }
+
+  encodePrompt(text: string): number[] {
+    return this.#first.encodePrompt(text);
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    return this.#first.encodeChat(messages, options);
+  }
+
+  encodePair(query: string, document: string): number[] {
+    return this.#first.encodePair(query, document);
+  }
+
+  checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
+    return this.#first.checkConstraint(constraint, sender);
+  }
+
+  readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal, sender?: Sender): Promise<PromptImage> {
+    return this.#first.readImage(bytes, signal, sender);
+  }
+
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
+    let stream: AsyncIterator<TokenEvent> | undefined;
+    let leave = () => {};
+    const open = () => {
+      const node = this.#prefixes.choose(request, this.#load());
+      leave = this.#enter(node);
+      return stream = this.engines[node].submit(request)[Symbol.asyncIterator]();
+    };
+    const iterator = {
+      next: async () => {
+        try {
+          const result = await (stream ?? open()).next();
+          if (result.done) leave();
+          return result;
+        } catch (error) {
+          leave();
+          throw error;
+        }
+      },
+      return: () => {
+        leave();
+        return stream?.return?.() ?? Promise.resolve({ value: undefined, done: true as const });
+      },
+    };
+    return { [Symbol.asyncIterator]: () => iterator };
+  }
+
+  async embed(request: EmbedRequest): Promise<EmbedResult> {
+    const load = this.#load();
+    const node = load.indexOf(Math.min(...load));
+    const leave = this.#enter(node);
+    try {
+      return await this.engines[node].embed(request);
+    } finally {
+      leave();
+    }
+  }
+
+  stats(): EngineStats {
+    return this.engines.map((engine) => engine.stats()).reduce((sum, stats) => ({
+      ...plus(sum, stats),
+      running: sum.running + stats.running,
+      waiting: sum.waiting + stats.waiting,
+      kvBlocksUsed: sum.kvBlocksUsed + stats.kvBlocksUsed,
+      kvBlocksTotal: sum.kvBlocksTotal + stats.kvBlocksTotal,
+    }));
+  }
+
+  slots(): readonly (RunningSequence | undefined)[] {
+    const slots = this.engines.flatMap((engine) => engine.slots());
+    const running = slots.filter((slot) => slot !== undefined);
+    return [...running, ...new Array<undefined>(slots.length - running.length).fill(undefined)];
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#life.become("draining");
+    await Promise.all(this.engines.map((engine) => engine.drain(graceMs)));
+  }
+
+  async close(): Promise<void> {
+    this.#life.become("draining");
+    await Promise.all(this.engines.map((engine) => engine.close()));
+  }
+
+  /** Returns the share of each engine's places that is taken; above 1, requests wait. */
+  #load(): number[] {
+    return this.#open.map((open, node) => open / Math.max(1, this.engines[node].slots().length));
+  }
+
+  /** Counts a request in an engine. The returned function ends it. */
+  #enter(node: number): () => void {
+    this.#open[node]++;
+    let isOpen = true;
+    return () => {
+      if (isOpen) this.#open[node]--;
+      isOpen = false;
+    };
+  }
+}

@@ -1,0 +1,66 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { EngineError } from "../api/errors.ts";
+import { fakeGreedy, generate, GREEDY, promptOf, startEngine, stepByStep } from "../../testing/engine.ts";
+import { NodeEngines } from "./node_engines.ts";
+
+const PLACES = 2;
+
+function twoNodes() {
+  const nodes = [startEngine({ parallel: PLACES }), startEngine({ parallel: PLACES })];
+  return { nodes, engine: new NodeEngines(nodes.map(({ engine }) => engine)) };
+}
+
+const ask = (engine: NodeEngines, prompt: number[], maxTokens = 5) =>
+  generate(engine, { prompt, maxTokens, ignoreEos: true, sampling: GREEDY });
+
+Deno.test("NodeEngines: concurrent requests use both engines, and their answers do not depend on it", async () => {
+  const { engine, nodes } = twoNodes();
+  const prompts = [1, 2, 3, 4].map((seed) => promptOf(40, seed));
+  const answers = await Promise.all(prompts.map((prompt) => ask(engine, prompt)));
+  for (const [i, { tokens }] of answers.entries()) assertEquals(tokens[0], fakeGreedy(prompts[i], 1)[0]);
+  assertEquals(nodes.map(({ engine }) => engine.stats().promptTokens), [80, 80]);
+  const { promptTokens, generatedTokens, running, waiting } = engine.stats();
+  assertEquals({ promptTokens, generatedTokens, running, waiting }, {
+    promptTokens: 160,
+    generatedTokens: 20,
+    running: 0,
+    waiting: 0,
+  });
+  assertEquals(engine.slots(), [undefined, undefined, undefined, undefined]);
+  await engine.close();
+});
+
+Deno.test("NodeEngines: a prompt goes where its beginning is cached, unless this engine is full", async () => {
+  const { engine, nodes } = twoNodes();
+  const shared = promptOf(300, 1);
+  await ask(engine, [...shared, 1]);
+  await ask(engine, [...shared, 2]);
+  assertEquals(nodes.map(({ engine }) => engine.stats().cachedTokens > 0), [true, false]);
+  const steps = stepByStep(nodes[0].backend);
+  const running = [3, 4].map((last) => ask(engine, [...shared, last]));
+  await ask(engine, [...shared, 5]);
+  assertEquals(nodes[1].engine.stats().generatedTokens, 5);
+  steps.release();
+  await Promise.all(running);
+  await engine.close();
+});
+
+Deno.test("NodeEngines: a request that was left frees its place", async () => {
+  const { engine, nodes } = twoNodes();
+  for (let i = 0; i < 4; i++) {
+    for await (const _ of engine.submit({ prompt: promptOf(20, i), maxTokens: 50, sampling: GREEDY })) break;
+  }
+  await Promise.all([1, 2, 3, 4].map((seed) => ask(engine, promptOf(40, seed))));
+  assertEquals(nodes.map(({ engine }) => engine.stats().running), [0, 0]);
+  await engine.close();
+});
+
+Deno.test("NodeEngines: if one engine fails, all have failed, with its error", async () => {
+  const { engine, nodes } = twoNodes();
+  const states: string[] = [];
+  engine.onState((state) => states.push(state));
+  nodes[0].backend.gate = () => Promise.reject(new Error("no memory"));
+  await assertRejects(() => ask(engine, promptOf(20)), EngineError, "no memory");
+  assertEquals([states, engine.failure?.message], [["failed"], "The engine has failed: no memory"]);
+  await engine.close();
+});
