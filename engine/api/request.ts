@@ -58,6 +58,8 @@ export interface GenerateRequest extends Sender {
 
 /** The tokens that stand for an image in a prompt. */
 export interface ImageTokens {
+  /** The token in whose place they come. */
+  readonly mark: number;
   readonly tokens: readonly number[];
   /** Which of the tokens get the image's rows, in order. */
   readonly runs: readonly { readonly first: number; readonly count: number }[];

@@ -256,7 +256,7 @@ export class LlmEngine implements Engine {
       draws: this.#backend.abilities.draws !== undefined,
       stores: this.#stored !== undefined,
       adapters: this.model.adapters,
-      imageToken: this.#tower?.token,
+      images: this.#tower !== undefined,
     });
   }
 

@@ -1,6 +1,6 @@
 /** Images of a prompt: their tokens, and the places of these tokens in the decoder's rotary tables. */
 import { EngineError } from "../api/errors.ts";
-import type { PromptImage } from "../api/request.ts";
+import type { GenerateRequest, PromptImage } from "../api/request.ts";
 import { AXES, type GivenRow, type Span } from "../backend/backend.ts";
 import type { Asker } from "../grammar/types.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
@@ -10,8 +10,6 @@ export const NO_IMAGES = "This model takes no images: it reads text only";
 
 /** Decodes images and computes their rows. */
 export interface ImageReader {
-  /** The token that stands for an image in a prompt. */
-  readonly token: number;
   /** Decodes an image. The bytes are handed over. Throws EngineError invalid_request. */
   read(bytes: Uint8Array<ArrayBuffer>, asker: Asker, signal?: AbortSignal): Promise<PromptImage>;
   /** Returns the image's rows, one per token of its runs, each with a part for the embedding and one for each deep layer. */
@@ -54,19 +52,18 @@ export async function computeRows(
 export function placeImages(
   prompt: readonly number[],
   images: readonly PromptImage[],
-  token: number | undefined,
   tokenizer: Tokenizer,
 ): { tokens: number[]; placed: PlacedImage[] } {
   const placed: PlacedImage[] = [];
-  if (token === undefined) throw new EngineError("not_supported", NO_IMAGES);
-  const places = prompt.filter((id) => id === token).length;
+  const mark = images[0]?.mark;
+  const places = prompt.filter((id) => id === mark).length;
   if (places !== images.length) {
     const message = `The prompt has places for ${places} images, but the request has ${images.length}`;
     throw new EngineError("invalid_request", message);
   }
   const text = new LineJoiner(tokenizer);
   for (const id of prompt) {
-    const image = id === token ? images[placed.length] : undefined;
+    const image = id === mark ? images[placed.length] : undefined;
     if (!image) {
       text.add(id);
       continue;
@@ -129,15 +126,12 @@ class LineJoiner {
   }
 }
 
-/**
- * Returns the number of tokens of a prompt that has one token for each image. If line ends stand around an image, they
- * may share tokens with the text's; the number is then too large by up to two for each image.
- */
-export function promptLength(prompt: readonly number[], images: readonly PromptImage[] = []): number {
-  return images.reduce(
-    (sum, { tokens, lines }) => sum + tokens.length - 1 + 2 * Math.sign(lines),
-    prompt.length,
-  );
+/** Returns the number of tokens of a prompt with its images. Throws like `placeImages`. */
+export function promptLength(
+  { prompt, images = [] }: Pick<GenerateRequest, "prompt" | "images">,
+  tokenizer: Tokenizer,
+): number {
+  return images.length === 0 ? prompt.length : placeImages(prompt, images, tokenizer).tokens.length;
 }
 
 /** Returns the images' rows for tokens from `first` to before `end`. The token `first` has the step's row `start`. */

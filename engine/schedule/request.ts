@@ -19,7 +19,7 @@ import {
   type SamplingParams,
   samplingRule,
 } from "../api/sampling.ts";
-import { placeImages, prefixKey } from "./images.ts";
+import { NO_IMAGES, placeImages, prefixKey } from "./images.ts";
 
 /** Maximum number of alternatives per token that a request may ask for (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
@@ -46,8 +46,8 @@ export interface SequenceContext {
   readonly stores: boolean;
   /** The model's adapters. */
   readonly adapters?: readonly AdapterInfo[];
-  /** The token that stands for an image; undefined if the model takes none. */
-  readonly imageToken?: number;
+  /** Whether the model takes images. */
+  readonly images?: boolean;
 }
 
 /** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
@@ -57,9 +57,10 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   checkTokens(request, context.vocabSize);
   checkSampling(params, context.vocabSize);
   const { images = [] } = request;
+  if (images.length > 0 && !context.images) throw new EngineError("not_supported", NO_IMAGES);
   const { tokens: prompt, placed } = images.length === 0
     ? { tokens: request.prompt, placed: undefined }
-    : placeImages(request.prompt, images, context.imageToken, context.tokenizer);
+    : placeImages(request.prompt, images, context.tokenizer);
   if (placed?.some(({ image }) => image.together) && request.promptLogprobs) {
     throw new EngineError("not_supported", "The model gives no log-probabilities of prompts with images");
   }

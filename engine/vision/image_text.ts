@@ -33,7 +33,8 @@ export function tokensFor(
   text: ImageText,
   tokenizer: Tokenizer,
 ): ImageTokens {
-  const row = tokenOf(tokenizer, text.row) ?? tokenOf(tokenizer, text.mark)!;
+  const mark = tokenOf(tokenizer, text.mark)!;
+  const row = tokenOf(tokenizer, text.row) ?? mark;
   const tokens: number[] = [];
   const runs: { first: number; count: number }[] = [];
   let words = "";
@@ -50,5 +51,6 @@ export function tokensFor(
     }
   }
   write();
-  return { tokens, runs, grid: text.grid ?? false, together: text.together ?? false, lines: text.lines ?? 0 };
+  const { grid = false, together = false, lines = 0 } = text;
+  return { mark, tokens, runs, grid, together, lines };
 }

@@ -7,7 +7,7 @@ import { finish, type Paced, withPauses } from "../pacing/pauses.ts";
 import type { ImageReader } from "../schedule/images.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { useDecoders } from "./decoders.ts";
-import { tokenOf, tokensFor } from "./image_text.ts";
+import { tokensFor } from "./image_text.ts";
 import { type Patches, placeOf } from "./patches.ts";
 import { readImage } from "./read_image.ts";
 import type { TowerShape } from "./kind.ts";
@@ -49,11 +49,6 @@ export class Tower implements ImageReader {
   constructor(parts: TowerParts) {
     this.#parts = parts;
     this.#releaseDecoders = useDecoders();
-  }
-
-  get token(): number {
-    const { shape, tokenizer } = this.#parts;
-    return tokenOf(tokenizer, shape.kind.text.mark)!;
   }
 
   async read(bytes: Uint8Array<ArrayBuffer>, asker: Asker, signal?: AbortSignal): Promise<PromptImage> {

@@ -92,7 +92,7 @@ export class TokenCounter {
   }
 
   private count({ prompt, images, maxTokens }: GenerateRequest): Promise<never> {
-    const length = promptLength(prompt, images);
+    const length = promptLength({ prompt, images }, this.engine.tokenizer);
     const room = Math.max(0, this.engine.model.contextLength - length);
     this.add(prompt, maxTokens === 0 ? 0 : 1, length);
     this.answer += Math.min(room, maxTokens ?? room);

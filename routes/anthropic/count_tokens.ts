@@ -24,7 +24,7 @@ export const countTokens = endpoint({
 }, (incoming, context) => {
   const { body, raw } = incoming;
   return withModel(context.models, body.model, raw, async (engine) => {
-    const { prompt, images } = await planOf(engine, body, imageSender(incoming, context));
-    return { input_tokens: promptLength(prompt, images) };
+    const plan = await planOf(engine, body, imageSender(incoming, context));
+    return { input_tokens: promptLength(plan, engine.tokenizer) };
   });
 });

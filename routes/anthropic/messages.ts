@@ -37,7 +37,7 @@ async function prepare(engine: Engine, body: MessagesBody, options: RunOptions):
     maxTokens: body.max_tokens,
   };
   const shape = {
-    promptTokens: promptLength(plan.prompt, plan.images),
+    promptTokens: promptLength(plan, engine.tokenizer),
     maxTokens: body.max_tokens,
     thoughts: thoughtsOf(body),
   };

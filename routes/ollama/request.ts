@@ -94,7 +94,7 @@ export async function prepareAnswer(
   const request = {
     ...engineRequest(engine, generationOptions(body.options), runOptions),
     ...plan,
-    maxTokens: maxTokensOf(engine, body.options, promptLength(plan.prompt, plan.images)),
+    maxTokens: maxTokensOf(engine, body.options, promptLength(plan, engine.tokenizer)),
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
   };
   const { loadMs = 0 } = runOptions;

@@ -186,7 +186,7 @@ export const responseTokens = endpoint(
       const plan = await planOf(engine, body, items, imageSender(incoming, context));
       return {
         object: "response.input_tokens" as const,
-        input_tokens: promptLength(plan.prompt, plan.images),
+        input_tokens: promptLength(plan, engine.tokenizer),
       };
     });
   },

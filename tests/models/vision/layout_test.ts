@@ -2,7 +2,7 @@
 import { assertEquals } from "@std/assert";
 import { describeModel } from "../../../engine/load/describe.ts";
 import { KINDS } from "../../../engine/vision/kinds.ts";
-import { placeImages } from "../../../engine/schedule/images.ts";
+import { placeImages, promptLength } from "../../../engine/schedule/images.ts";
 import { picture, prepared, type TowerName, TOWERS, withFiles } from "./files.ts";
 
 const rows = (token: string, count: number) => token.repeat(count);
@@ -34,14 +34,12 @@ for (const [tower, [width, height, text]] of Object.entries(TEXTS)) {
       const { mark } = TOWERS[tower as TowerName];
       const image = await prepared(picture("layout", width, height), files);
       for (const words of ["a\nIMAGE\nb", "\n\nIMAGE", "IMAGEIMAGEc\n", "IMAGE\n\n\nIMAGE\n"]) {
-        const count = words.split("IMAGE").length - 1;
-        const { tokens, placed } = placeImages(
-          encode(words.replaceAll("IMAGE", mark)),
-          Array.from({ length: count }, () => image),
-          encode(mark)[0],
-          tokenizer,
-        );
-        assertEquals(tokens, encode(words.replaceAll("IMAGE", text)), JSON.stringify(words));
+        const images = words.split("IMAGE").slice(1).map(() => image);
+        const prompt = encode(words.replaceAll("IMAGE", mark));
+        const expected = encode(words.replaceAll("IMAGE", text));
+        const { tokens, placed } = placeImages(prompt, images, tokenizer);
+        assertEquals(tokens, expected, JSON.stringify(words));
+        assertEquals(promptLength({ prompt, images }, tokenizer), expected.length);
         for (const { at } of placed) assertEquals(tokens.slice(at, at + image.tokens.length), image.tokens);
       }
     });
