@@ -60,7 +60,7 @@ export interface BatchHost extends
     ServiceOptions,
     "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes" | "responseBytes"
   >,
-  Pick<LineOptions, "strictParameters" | "warn" | "weightOf"> {
+  Pick<LineOptions, "strictParameters" | "warn" | "weightOf" | "fetchImage"> {
   readonly path: string;
   /** Number of batch lines in progress; by default enough for `sequences`. */
   readonly lines?: number;
@@ -78,6 +78,7 @@ export async function openBatches(
     strictParameters,
     warn,
     weightOf,
+    fetchImage,
     sequences,
     lines = linesInFlight(sequences).parallel,
     ...host
@@ -88,7 +89,13 @@ export async function openBatches(
       ...host,
       parallel: lines,
       lineLimits: LINE_LIMITS,
-      execute: answerLines(models, { account: metrics.ofBatches, strictParameters, warn, weightOf }),
+      execute: answerLines(models, {
+        account: metrics.ofBatches,
+        strictParameters,
+        warn,
+        weightOf,
+        fetchImage,
+      }),
     });
   } catch (error) {
     const what = `Cannot keep files and batches in "${host.path}"`;

@@ -28,6 +28,7 @@ import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
 import type { ParameterOptions } from "./core/parameters.ts";
 import { ApiError, isUnforeseen, requestId, toApiError } from "./core/errors.ts";
 import { OLLAMA_ERRORS } from "./ollama/errors.ts";
+import type { FetchImage } from "./generation/fetch_image.ts";
 import { errorResponse } from "./core/error_response.ts";
 
 export interface AppOptions extends ParameterOptions {
@@ -58,6 +59,8 @@ export interface AppOptions extends ParameterOptions {
   readonly responses?: ResponseStore;
   /** Downloads models for requests. Without it, `/api/pull` refuses them. */
   readonly pulls?: ModelPulls;
+  /** Fetches images at https URLs. Without it, such URLs are refused. */
+  readonly fetchImage?: FetchImage;
 }
 
 /** Builds the whole HTTP API over several models or one engine. Throws for an invalid key. */
@@ -69,6 +72,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     responses: options.responses ?? options.batches?.responses ??
       ResponseStore.inMemory({ report: options.onError }),
     pulls: options.pulls,
+    fetchImage: options.fetchImage,
     limits,
     bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
     imageBodies: new BodyBudget(limits.imageBodiesBytes, limits.bodyMs),

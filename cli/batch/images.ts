@@ -1,4 +1,5 @@
 import { type ImageFolder, openImageFolder } from "../../lib/batch/image_folder.ts";
+import { fetcherOf } from "../shared/image_hosts.ts";
 import { UsageError } from "../shared/flags.ts";
 import { path } from "../shared/settings.ts";
 import type { BatchWorld } from "./world.ts";
@@ -23,4 +24,14 @@ export async function withImageFolder(path: string | undefined, world: BatchWorl
     images: folder,
     execute: (engine, request) => world.execute(engine, { ...request, readImageFile: folder.read }),
   };
+}
+
+/** Returns a world in which lines may name images at https URLs of the hosts. Throws an Error if they are out of reach. */
+export async function withImageHosts(hosts: string | undefined, world: BatchWorld): Promise<BatchWorld> {
+  const fetchImage = await fetcherOf(
+    hosts,
+    (named) => `deno run -P=batch --allow-net=${named} main.ts batch run …`,
+  );
+  if (!fetchImage) return world;
+  return { ...world, execute: (engine, request) => world.execute(engine, { ...request, fetchImage }) };
 }

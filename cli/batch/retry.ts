@@ -3,7 +3,8 @@ import { errorsPath } from "../../lib/batch/batch.ts";
 import { READ_LIMITS, readAhead, readsAhead } from "./prefill.ts";
 import { diskStorage, jobIdentity, LINE_LIMITS, Retry, RETRY_AGAIN } from "../../lib/batch/jobs.ts";
 import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
-import { IMAGE_FOLDER, withImageFolder } from "./images.ts";
+import { IMAGE_FOLDER, withImageFolder, withImageHosts } from "./images.ts";
+import { IMAGE_HOSTS } from "../shared/image_hosts.ts";
 import { ALIAS, aliasesOf } from "./names.ts";
 import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
 import { UsageError } from "../shared/flags.ts";
@@ -17,6 +18,7 @@ const OPTIONS = {
   ...ENGINE_SETTINGS,
   alias: ALIAS,
   images: IMAGE_FOLDER,
+  allowImageHosts: IMAGE_HOSTS,
   failOnErrors: onOff({ help: "exit code 1 if any line of the job still has an error" }),
   json: onOff({
     help: 'print the progress as JSON lines, and at the end {"event":"merged","completed","failed"}',
@@ -54,7 +56,7 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
   const asked = engineOptions(values);
   const identity = await jobIdentity(output);
   const isAhead = readsAhead(identity?.settings);
-  const seeing = await withImageFolder(values.images, here);
+  const seeing = await withImageHosts(values.allowImageHosts, await withImageFolder(values.images, here));
   const { engine, world } = isAhead ? await readAhead(asked, seeing) : { engine: asked, world: seeing };
   const limits = isAhead ? READ_LIMITS : LINE_LIMITS;
   const job = {

@@ -4,7 +4,8 @@ import { errorsPath } from "../../lib/batch/batch.ts";
 import { firstLines } from "../../lib/batch/jobs.ts";
 import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
 import { dryRun } from "./dry_run.ts";
-import { IMAGE_FOLDER, withImageFolder } from "./images.ts";
+import { IMAGE_FOLDER, withImageFolder, withImageHosts } from "./images.ts";
+import { IMAGE_HOSTS } from "../shared/image_hosts.ts";
 import { ALIAS, aliasesOf, examinerOf } from "./names.ts";
 import { JOB, namedFiles } from "./pipe.ts";
 import { BOUND_NOTE, jobShape, noteTo, TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
@@ -29,6 +30,7 @@ const OPTIONS = {
   ...ENGINE_SETTINGS,
   alias: ALIAS,
   images: IMAGE_FOLDER,
+  allowImageHosts: IMAGE_HOSTS,
   limit: count({
     min: 1,
     max: MAX_LIMIT,
@@ -122,7 +124,10 @@ export async function runCommand(args: readonly string[], here: BatchWorld): Pro
       "--dry-run measures this machine, but with --nats other machines answer the lines: leave out --nats",
     );
   }
-  const world = await withImageFolder(values.images, here);
+  if (nats !== undefined && values.allowImageHosts !== undefined) {
+    throw new UsageError("--allow-image-hosts cannot be used with --nats: workers fetch no images");
+  }
+  const world = await withImageHosts(values.allowImageHosts, await withImageFolder(values.images, here));
   const engine = engineOptions(values);
   if (nats !== undefined) workersBackend(engine.backend);
   const aliases = aliasesOf(values);

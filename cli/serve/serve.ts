@@ -26,6 +26,7 @@ import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { loadOptions, loadWithProgress, modelId, modelPath, parallelOptions } from "../shared/model.ts";
 import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
 import { checkPulls, Pulls } from "./pulls.ts";
+import { fetcherOf } from "../shared/image_hosts.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { aliasesOfOne, hasSeveral, openPool, templateOfOne, templatesOf } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
@@ -99,6 +100,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   const { onError } = options;
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
   const metrics = new Metrics();
+  const fetchImage = await remoteImages(settings);
   await checkAddress(settings.values);
   affordableConnections(options.maxConnections); // throws before anything is opened
   const folder = data === "none" ? undefined : await openDataFolder(data);
@@ -123,6 +125,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     strictParameters: options.strictParameters,
     warn: options.warn,
     weightOf: (owner) => options.apiKeys.weightOf(owner),
+    fetchImage,
   });
   const server = listening(
     settings.values,
@@ -133,6 +136,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
         batches,
         responses: batches?.responses ?? ResponseStore.inMemory({ maxBytes: MB * maxResponsesMb }),
         pulls,
+        fetchImage,
         metrics,
         log: logs("debug")
           ? (entry) => (log?.add(entry), note(JSON.stringify(entry), "debug"))
@@ -299,6 +303,14 @@ function serveOptions({ values }: ServeSettings) {
     onError: errorLog(),
     warn: once(warn),
   } satisfies ServeOptions;
+}
+
+/** Returns the function that fetches images from allowed hosts. Throws if this process may not reach them. */
+function remoteImages({ values: { allowImageHosts, host } }: ServeSettings) {
+  return fetcherOf(
+    allowImageHosts,
+    (hosts) => `deno run -P=serve --allow-net=${host},${hosts} main.ts serve …`,
+  );
 }
 
 /** Prints a warning for the operator. */

@@ -15,6 +15,7 @@ import {
   STRICT_PARAMETERS,
   VECTORS,
 } from "../shared/engine_settings.ts";
+import { IMAGE_HOSTS } from "../shared/image_hosts.ts";
 import type { Settings } from "../shared/read_settings.ts";
 import { choice, count, onOff, path, paths, text, texts } from "../shared/settings.ts";
 
@@ -180,6 +181,7 @@ export const SERVE_SETTINGS = {
   allowHost: texts("NAME", {
     help: "another host name that requests may use for this server; may be given several times",
   }),
+  allowImageHosts: IMAGE_HOSTS,
 };
 
 export type ServeSettings = Settings<typeof SERVE_SETTINGS>;

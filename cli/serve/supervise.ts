@@ -6,6 +6,7 @@ import { isLinked, LINKED } from "../shared/start.ts";
 import { isOnTerminal, logLevel } from "../shared/terminal.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
+import { imageHosts, mayReach } from "../shared/image_hosts.ts";
 import { pathsWritten } from "../shared/read_settings.ts";
 
 const MAIN = fromFileUrl(shippedModule("main.ts"));
@@ -145,7 +146,7 @@ function withoutPort(args: readonly string[]): string[] {
  * Returns permission flags beyond the task's own. The child needs them because deno's flags replace those of the task.
  */
 function grants(values: ServeSettings["values"]): string[] {
-  const { allowPull, models } = values;
+  const { allowPull, models, allowImageHosts } = values;
   const pulled = allowPull && models !== undefined ? [models] : [];
   const written = [...pathsWritten(SERVE_SETTINGS, values), ...pulled].map((path) => resolve(path))
     .filter((path) => Deno.permissions.querySync({ name: "write", path }).state === "granted");
@@ -153,9 +154,10 @@ function grants(values: ServeSettings["values"]): string[] {
   const net = unix === undefined ? (host.includes(":") ? `[${host}]` : host) : `unix:${resolve(unix)}`;
   const pulls = allowPull && Deno.permissions.querySync({ name: "net" }).state === "granted";
   const mayListen = Deno.permissions.querySync({ name: "net", host: net }).state === "granted";
+  const reached = [...(mayListen ? [net] : []), ...imageHosts(allowImageHosts).filter(mayReach)];
   return [
     ...(written.length > 0 ? [`--allow-write=${written.join(",")}`] : []),
-    ...(pulls ? ["--allow-net"] : mayListen ? [`--allow-net=${net}`] : []),
+    ...(pulls ? ["--allow-net"] : reached.length > 0 ? [`--allow-net=${reached.join(",")}`] : []),
   ];
 }
 

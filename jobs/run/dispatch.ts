@@ -23,6 +23,8 @@ export interface LineRequest {
   readonly readUpload?: ReadImage;
   /** Returns the bytes of the image file at a `file:` URL, or why it cannot be read. */
   readonly readImageFile?: ReadImage;
+  /** Fetches the image at an https URL, or says why it cannot be fetched. */
+  readonly fetchImage?: (url: string, signal?: AbortSignal) => ReturnType<ReadImage>;
   readonly signal: AbortSignal;
 }
 

@@ -64,7 +64,8 @@ export function refuseUnsupported(engine: LineEngine): LineEngine {
 }
 
 /** Options that apply to all lines. */
-export interface LineOptions extends Pick<ExecuteRequest, "account" | "strictParameters" | "warn"> {
+export interface LineOptions
+  extends Pick<ExecuteRequest, "account" | "strictParameters" | "warn" | "fetchImage"> {
   /** Returns an owner's share of the engine, relative to other owners'. */
   readonly weightOf?: (owner: string) => number;
 }

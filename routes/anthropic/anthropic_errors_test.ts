@@ -72,7 +72,7 @@ Deno.test("Messages: refuses content and fields that a text model cannot handle,
   const user = (...content: unknown[]) => ({ messages: [{ role: "user", content }] });
   const text = { type: "text", text: "What is it?" };
   const cases: [Record<string, unknown>, string][] = [
-    [user(text, image), "messages[0].content[1].source.url"],
+    [user(text, image), "messages[0].content[1].source"],
     [
       user(text, { type: "image", source: { type: "base64", media_type: "image/png", data: "AA==" } }),
       "messages[0].content[1].source",

@@ -54,7 +54,7 @@ const imageBlock = z.object({
   checkImageUrl(ctx, ["source", field], urlOfSource(source));
 }).openapi("MessagesImageBlock", {
   description:
-    "A PNG, JPEG, WebP or GIF image in base64, or the id of an uploaded image; the server fetches no URLs",
+    "A PNG, JPEG, WebP or GIF image in base64, or the id of an uploaded image; URLs only of hosts that the server allows",
 });
 
 /** Returns the id of an uploaded image; "" for a source of another type. */

@@ -1,6 +1,7 @@
 import type { ResponseStore } from "../../jobs/service/response_store.ts";
 import type { BatchService } from "../../jobs/service/service.ts";
 import type { Models } from "../../engine/mod.ts";
+import type { FetchImage } from "../generation/fetch_image.ts";
 import type { Caller } from "../access/caller.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RequestRecord } from "../metrics/request_record.ts";
@@ -110,6 +111,8 @@ export interface AppContext extends ParameterOptions {
   /** Stores files and batches; undefined: their endpoints are not served. */
   readonly batches?: BatchService;
   readonly responses: ResponseStore;
+  /** Fetches images at https URLs; undefined: such URLs are refused. */
+  readonly fetchImage?: FetchImage;
   readonly limits: ConnectionLimits;
   /** Memory budget for request bodies that are still arriving. */
   readonly bodies: BodyBudget;

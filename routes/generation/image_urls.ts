@@ -5,9 +5,10 @@ import { refuse } from "../core/fields.ts";
 /** Type of a part that is an image, and the name of its field. */
 export const IMAGE = "image_url";
 
-/** The URLs of images: the server fetches none. Only batches with an allowed folder read files. */
+/** The URLs of images. Only batches with an allowed folder read files, and https needs allowed hosts. */
 const DATA_URL = /^data:[^,]{0,256};base64,/i;
 const FILE_URL = /^file:/i;
+const HTTPS_URL = /^https:/i;
 /** Maximum characters of an image's URL: the base64 of the largest image. */
 const MOST_URL = Math.ceil(MOST_IMAGE_BYTES / 3) * 4 + 512;
 
@@ -26,13 +27,17 @@ export function isFileUrl(url: string): boolean {
   return FILE_URL.test(url);
 }
 
-/** Returns what is wrong with an image's URL; undefined for a data URL, and for the URL of a file. */
+export function isRemoteUrl(url: string): boolean {
+  return HTTPS_URL.test(url);
+}
+
+export const NOT_FETCHED =
+  'it must be a data URL, such as "data:image/png;base64,…"; the server fetches no images';
+
+/** Returns what is wrong with an image's URL; undefined for a data URL, for the URL of a file, and for https. */
 export function urlFault(url: string): Fault | undefined {
-  if (isFileUrl(url)) return undefined;
-  if (!DATA_URL.test(url)) {
-    const reason = 'it must be a data URL, such as "data:image/png;base64,…"; the server fetches no images';
-    return { code: "unsupported_image_url", reason };
-  }
+  if (isFileUrl(url) || isRemoteUrl(url)) return undefined;
+  if (!DATA_URL.test(url)) return { code: "unsupported_image_url", reason: NOT_FETCHED };
   if (url.length <= MOST_URL) return undefined;
   return { code: "invalid_image", reason: `it must have at most ${MOST_IMAGE_BYTES} bytes` };
 }

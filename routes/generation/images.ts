@@ -11,7 +11,8 @@ import type { AppContext } from "../core/context.ts";
 import type { Incoming } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
 import { paced } from "../core/paced.ts";
-import { IMAGE, isFileUrl, urlFault, urlOf } from "./image_urls.ts";
+import type { FetchImage } from "./fetch_image.ts";
+import { IMAGE, isFileUrl, isRemoteUrl, NOT_FETCHED, urlFault, urlOf } from "./image_urls.ts";
 import type { ChatMessageBody, Part } from "./messages.ts";
 
 /** Maximum images of one request. */
@@ -24,6 +25,8 @@ export interface ImageSender extends Sender {
   readonly readImageFile?: ReadImage;
   /** Returns the bytes of an image that the sender has uploaded, or why it cannot be read. Without it, ids are refused. */
   readonly readUpload?: ReadImage;
+  /** Fetches images at https URLs. Without it, such URLs are refused. */
+  readonly fetchImage?: FetchImage;
 }
 
 type ReadImage = (name: string) => Promise<Uint8Array<ArrayBuffer> | string>;
@@ -34,12 +37,13 @@ export function imageSender(
     Incoming<never, never, never>,
     "caller" | "owner" | "raw"
   >,
-  { batches }: Pick<AppContext, "batches">,
+  { batches, fetchImage }: Pick<AppContext, "batches" | "fetchImage">,
 ): ImageSender {
   return {
     cacheSalt,
     weight,
     signal: raw.signal,
+    fetchImage,
     readUpload: batches && ((id) => batches.readImage(owner, id)),
   };
 }
@@ -163,7 +167,7 @@ async function readOne(engine: Engine, part: Part, sender: ImageSender): Promise
 }
 
 async function bytesOf(part: Part, sender: ImageSender): Promise<Uint8Array<ArrayBuffer>> {
-  const { readImageFile, readUpload } = sender;
+  const { readImageFile, readUpload, fetchImage, signal } = sender;
   const url = urlOf(part);
   if (part.file_id !== undefined) {
     const found = await readUpload?.(part.file_id) ?? "there are no uploaded files here";
@@ -174,6 +178,11 @@ async function bytesOf(part: Part, sender: ImageSender): Promise<Uint8Array<Arra
     const found = await readImageFile?.(url) ?? "only batches with a folder of images read files";
     if (typeof found !== "string") return found;
     throw refused(found, part, readImageFile ? undefined : "unsupported_image_url");
+  }
+  if (isRemoteUrl(url)) {
+    const found = await fetchImage?.(url, signal) ?? NOT_FETCHED;
+    if (typeof found !== "string") return found;
+    throw refused(found, part, fetchImage ? undefined : "unsupported_image_url");
   }
   const fault = urlFault(url);
   if (fault) throw refused(fault.reason, part, fault.code);

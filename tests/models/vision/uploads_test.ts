@@ -3,6 +3,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import OpenAI, { toFile } from "openai";
 import { oneModel } from "../../../engine/mod.ts";
+import { createApp } from "../../../routes/app.ts";
 import { execute } from "../../../routes/execute.ts";
 import { createBatch, inDataFolder, linesOf, waitFor, withBatches } from "../../../routes/testing_batches.ts";
 import { withModel } from "./answering.ts";
@@ -105,5 +106,39 @@ Deno.test("images: uploaded files are images for their key in responses, message
         assertEquals(reports, []);
       });
     });
+  });
+});
+
+Deno.test("images: URLs of allowed hosts are fetched for requests and batch lines, and refused without them", async () => {
+  await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async (engine) => {
+    const bytes = await png(96, 64, 1);
+    const fetchImage = (url: string) =>
+      Promise.resolve(url.endsWith("/a.png") ? bytes.slice() : "its host answers 404");
+    const body = (url: string) => ({
+      messages: [{
+        role: "user",
+        content: [{ type: "image_url", image_url: { url } }, { type: "text", text: TEXT }],
+      }],
+      max_tokens: 4,
+      temperature: 0,
+    });
+    const inline = body(`data:image/png;base64,${bytes.toBase64()}`);
+    const url = "/v1/chat/completions";
+    const ask = async (asked: unknown, options: object = { fetchImage }) => {
+      const headers = { "content-type": "application/json" };
+      const init = { method: "POST", headers, body: JSON.stringify(asked) };
+      return await (await createApp(engine, options).request(url, init)).json();
+    };
+    const { choices } = await ask(inline);
+    assertEquals((await ask(body("https://img.example/a.png"))).choices, choices);
+    const line = await execute(engine, { url, body: body("https://img.example/a.png"), fetchImage });
+    assertEquals(line.body.choices, choices);
+    const gone = await ask(body("https://img.example/b.png"));
+    assertEquals([gone.error.code, gone.error.param], ["invalid_image", "messages[0].content[0].image_url"]);
+    assertStringIncludes(gone.error.message, "its host answers 404");
+    const { error } = await ask(body("https://img.example/a.png"), {});
+    assertEquals(error.code, "unsupported_image_url");
+    assertStringIncludes(error.message, "the server fetches no images");
+    assertEquals((await ask(body("http://img.example/a.png"))).error.code, "unsupported_image_url");
   });
 });

@@ -1,0 +1,41 @@
+import type { FetchImage } from "../../lib/batch/image_hosts.ts";
+import { text } from "./settings.ts";
+import { asCalled } from "./start.ts";
+
+export const IMAGE_HOSTS = text("HOST,…", {
+  look: { pattern: /^[a-z0-9.-]+(,[a-z0-9.-]+)*$/i, rule: "host names, separated by commas" },
+  help:
+    "fetch images at https URLs from these hosts; the hosts' addresses must be public (default: such URLs are refused)",
+});
+
+/** Returns the hosts that the option names. */
+export function imageHosts(given: string | undefined): readonly string[] {
+  return given?.split(",") ?? [];
+}
+
+/**
+ * Returns the function that fetches images from the hosts; undefined without hosts. `command` returns the command that may
+ * reach the hosts. Throws an Error with that command if this process may not reach a host.
+ */
+export async function fetcherOf(
+  given: string | undefined,
+  command: (hosts: string) => string,
+): Promise<FetchImage | undefined> {
+  const hosts = imageHosts(given);
+  if (hosts.length === 0) return undefined;
+  const barred = hosts.find((host) => !mayReach(host));
+  if (barred !== undefined) {
+    throw new Error(
+      `Cannot fetch images: this task may not reach ${barred}. Allow it: ${
+        asCalled(command(hosts.join(",")))
+      }`,
+    );
+  }
+  const { imageFetcher } = await import("../../lib/batch/image_hosts.ts"); // loads Node's HTTP client
+  return imageFetcher(hosts);
+}
+
+/** Whether this process may connect to the host by https. */
+export function mayReach(host: string): boolean {
+  return Deno.permissions.querySync({ name: "net", host: `${host}:443` }).state === "granted";
+}
