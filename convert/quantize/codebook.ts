@@ -74,15 +74,19 @@ export class Codebook {
   }
 
   #nearTo(key: number): Uint16Array {
-    // Distances are integers, so a fraction can hold the point's index. Plain numbers are sorted much faster.
-    const order = Float64Array.from({ length: this.#keys.length }, (_, i) => {
+    const { run, values } = this;
+    const wanted = Float64Array.from({ length: run }, (_, k) => this.#value(key, k));
+    const order = new Float64Array(this.#keys.length);
+    for (let i = 0; i < order.length; i++) {
       let distance = 0;
-      for (let k = 0; k < this.run; k++) {
-        distance += (this.values[i * this.run + k] - this.#value(key, k)) ** 2;
+      for (let k = 0; k < run; k++) {
+        const off = values[i * run + k] - wanted[k];
+        distance += off * off;
       }
-      return distance + i / KEYS;
-    }).sort();
-    return Uint16Array.from(order.subarray(0, CANDIDATES), (value) => value % 1 * KEYS);
+      // Distances are integers, so a fraction can hold the point's index. Plain numbers are sorted much faster.
+      order[i] = distance + i / KEYS;
+    }
+    return Uint16Array.from(order.sort().subarray(0, CANDIDATES), (value) => value % 1 * KEYS);
   }
 
   /** Returns the index of the nearest level. */
