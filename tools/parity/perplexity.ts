@@ -19,6 +19,8 @@ import { isWritten, Requantizer } from "./requantize.ts";
 
 const PAGE = new URL("../../docs/ARCHITECTURE.md", import.meta.url).pathname;
 const GGML = "node_modules/@node-llama-cpp/linux-x64/bins/linux-x64/libggml-base.so";
+/** Types that ggml's quantizers write only with an importance matrix. */
+const WITH_IMPORTANCE: readonly TensorType[] = ["IQ2_XXS", "IQ2_XS", "IQ1_S"];
 /** Tokens that llama.cpp computes at once. Each scored token of them holds its whole distribution in memory. */
 const CUT = 16;
 
@@ -92,6 +94,7 @@ does not write. Needs Python with pip, Node and npm.`,
     for (const type of types) {
       for (const ggml of [undefined, join(peer, GGML)]) {
         if (ggml ? isWritten(type) && !line.ggml : !isWritten(type)) continue;
+        if (ggml && !line.imatrix && WITH_IMPORTANCE.includes(type)) continue;
         const files = { model: join(folder, "model.gguf"), exact: join(folder, "exact.gguf") };
         await requantizer.write(type, { ...files, ggml });
         const exact = await ours(files.exact, chunks, first);
