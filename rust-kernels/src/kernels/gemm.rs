@@ -13,7 +13,7 @@ use super::{thin_gemm, wide_gemm};
 use crate::formats::{BLOCK, BlockFormat, Decoding};
 use crate::simd::{Ahead, BIAS_BITS, Isa, Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{amx, amx::Vectors, x86};
+use crate::simd::{amx, amx::Vectors, avx2::Avx2, x86};
 use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -118,7 +118,11 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
         let Self { args, x, corrections, .. } = self;
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let wide = if F::SLOW_CODES { S::WIDE_TOKENS_SLOW } else { S::WIDE_TOKENS };
+            let wide = match Decoding::of::<F>() {
+                Decoding::None => S::WIDE_TOKENS_BYTES,
+                Decoding::Fast => S::WIDE_TOKENS,
+                Decoding::Slow => S::WIDE_TOKENS_SLOW,
+            };
             if args.to - args.from >= wide && x.tile >= wide_gemm::tokens::<S>() {
                 wide_gemm::gemm::<S, F>(s, args, x, corrections);
             } else {
@@ -152,6 +156,8 @@ pub fn wide_tokens(isa: Isa, decoding: Decoding) -> usize {
         // of few tokens.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512Vnni(_), Decoding::None) if x86::has_large_l1() => 11,
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2Plain(_), Decoding::None) => Avx2::<false>::WIDE_TOKENS_BYTES,
         _ => isa.wide_tokens(decoding == Decoding::Slow),
     }
 }

@@ -160,6 +160,12 @@ const fn decoding<S: Simd, F: BlockFormat>() -> Decoding {
     }
 }
 
+/// Whether a block's sums start from `Simd::first_sums`. They take the place of the mins, which these formats lack.
+const fn starts_from_codes<S: Simd, F: BlockFormat>() -> bool {
+    assert!(F::BITS < 8 || (F::SUB == BLOCK && !F::HAS_MIN));
+    F::BITS == 8 && S::FIRST_SUMS
+}
+
 /// Bytes of a decoded block's first 16 columns.
 #[inline(always)]
 fn half_bytes<S: Simd, F: BlockFormat>() -> usize {
@@ -199,6 +205,9 @@ impl Packed {
                 decode_factors::<S, F>(s, unit, [self.blocks, b], &raw mut (*to).factors[j][b]);
                 if const { !matches!(decoding::<S, F>(), Decoding::None) } {
                     let (w, codes) = (F::codes(s, unit, self.blocks, b), Codes::decoded(to, j, b));
+                    if const { starts_from_codes::<S, F>() } {
+                        s.put_first_sums((&raw mut (*to).factors[j][b][0]).cast::<f32>().add(2 * S::LANES), w);
+                    }
                     for g in 0..8 {
                         s.put_codes_bits::<F>(codes.add(half_bytes::<S, F>() * (g / 4)), g % 4, w[g]);
                     }
@@ -255,7 +264,11 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 for i in 0..N {
                     let first = x.first::<S, F>(s, part, i);
                     for j in 0..P {
-                        dots[j][i] = first;
+                        dots[j][i] = if const { starts_from_codes::<S, F>() } {
+                            s.first_sums((&raw const (*unit).factors[j][b][0]).cast::<f32>().add(2 * S::LANES))
+                        } else {
+                            first
+                        };
                     }
                 }
                 if const { F::SUB == BLOCK } {

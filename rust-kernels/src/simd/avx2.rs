@@ -1,6 +1,6 @@
 //! Vectors for AVX2 with FMA and F16C: eight lanes. They use `vpdpbusd` if the CPU has AVX-VNNI.
 use super::avx2_bytes::{MAGNITUDES, four};
-use super::{Ahead, Pace, Simd, x86};
+use super::{Ahead, BIAS_BITS, Pace, Simd, x86};
 use std::arch::x86_64::*;
 
 /// Token for AVX2. VNNI: whether the CPU has AVX-VNNI too.
@@ -27,6 +27,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const FLOAT_PANELS: usize = 2;
     const WIDE_TOKENS: usize = if VNNI { 17 } else { 13 };
     const WIDE_TOKENS_SLOW: usize = 5;
+    const WIDE_TOKENS_BYTES: usize = if VNNI { Self::WIDE_TOKENS } else { 8 };
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     const BYTES_AS_STORED: bool = VNNI;
     const PAIRS_TOGETHER: bool = true;
@@ -206,7 +207,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if BITS == 8 && !VNNI { 2 * MAGNITUDES } else { 16 * 8 }
     }
 
-    /// Without VNNI, stores 8-bit codes twice: first their magnitudes, then the signed codes.
+    const FIRST_SUMS: bool = !VNNI;
+
+    #[inline(always)]
+    unsafe fn put_first_sums(self, to: *mut f32, codes: [Self::B; 8]) {
+        let sums = self.i_add(self.i_splat(BIAS_BITS), Self::negative_magnitudes(codes));
+        unsafe { self.store(to, self.i_as_f(sums)) }
+    }
+
+    #[inline(always)]
+    unsafe fn first_sums(self, from: *const f32) -> Self::I {
+        unsafe { self.b_load(from.cast()) }
+    }
+
+    /// Without VNNI, stores the magnitudes of 8-bit codes, then their signs.
     #[inline(always)]
     unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
         unsafe {
@@ -215,7 +229,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             }
             let [magnitudes, signed] = Self::magnitudes(codes);
             self.b_store(to.add(32 * g), magnitudes);
-            self.b_store(to.add(MAGNITUDES + 32 * g), signed);
+            self.b_store(to.add(MAGNITUDES + 32 * g), _mm256_cmpgt_epi8(_mm256_setzero_si256(), signed));
         }
     }
 

@@ -4,10 +4,12 @@
 use super::Simd;
 use super::avx2::Avx2;
 #[cfg(not(miri))]
+use super::avx2_tile::{add_products, pair_sums};
+#[cfg(not(miri))]
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Size in bytes of the magnitudes of 16 columns of 8-bit codes. The signed codes follow them.
+/// Size in bytes of the magnitudes of 16 columns of 8-bit codes. Their signs follow: -1 for negative codes, else 0.
 pub(super) const MAGNITUDES: usize = 16 * 8;
 
 impl<const VNNI: bool> Avx2<VNNI> {
@@ -41,7 +43,11 @@ impl<const VNNI: bool> Avx2<VNNI> {
                     let x = x.add(4 * (run * Self::groups(BITS) + g));
                     let [codes, signed] = if BITS < 8 { [*codes; 2] } else { Self::magnitudes(*codes) };
                     for i in 0..N {
-                        let pairs = Self::pairs::<BITS>(codes, signed, four(x.add(32 * i)));
+                        let x = four(x.add(32 * i));
+                        // The products of 8-bit codes are the magnitudes times x with the codes' signs. A pair is at
+                        // most 128 * 127 * 2 and fits.
+                        let x = if BITS < 8 { x } else { _mm256_sign_epi8(x, signed) };
+                        let pairs = _mm256_maddubs_epi16(codes, x);
                         sums[i] = if g == 0 { pairs } else { in_order(_mm256_add_epi16(sums[i], pairs)) };
                     }
                 }
@@ -61,15 +67,24 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Multiplies four codes by four activations per lane and sums pairs of products in 16 bits. For 8-bit codes it
-    /// multiplies the magnitude by x with the code's sign. Such a pair is at most 128 * 127 * 2 and fits.
+    /// Returns the sum of the magnitudes of a block's negative codes, per lane.
     #[inline(always)]
-    fn pairs<const BITS: u32>(codes: __m256i, signed: __m256i, x: __m256i) -> __m256i {
-        unsafe { _mm256_maddubs_epi16(codes, if BITS < 8 { x } else { _mm256_sign_epi8(x, signed) }) }
+    pub(super) fn negative_magnitudes(codes: [__m256i; 8]) -> __m256i {
+        unsafe {
+            let mut pairs = _mm256_setzero_si256();
+            for codes in codes {
+                let magnitudes = _mm256_subs_epu8(_mm256_set1_epi8(-128), codes); // 0 for codes from 128 on
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(magnitudes, _mm256_set1_epi8(1)));
+            }
+            _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+        }
     }
 
     /// Multiplies `groups` groups of four columns of P panels by N tokens, one group after the other, and adds the
     /// products to `acc`. Codes are loaded once for all tokens, activations once for all panels.
+    ///
+    /// 8-bit codes are magnitudes. Where the code is negative, x is not negated, but its bits are inverted, which gives
+    /// -x - 1 and runs on more of the core's units. So the sums lack the magnitudes of negative codes (`first_sums`).
     ///
     /// # Safety
     /// As `dot16_unit`, for `groups` groups.
@@ -83,22 +98,29 @@ impl<const VNNI: bool> Avx2<VNNI> {
         groups: usize,
     ) {
         let run = groups.min(Self::groups(BITS));
+        // Codes of 5 and 6 bits gain nothing from assembly.
+        #[cfg(not(miri))]
+        if P == 2 && N == 4 && (run == 1 || run == 8) {
+            // SAFETY: guaranteed by the caller.
+            return unsafe { self.tile::<BITS, P, N>(acc, w, panel, x, groups) };
+        }
         unsafe {
             let ones = _mm256_set1_epi16(1);
             for first in (0..groups).step_by(run) {
                 let mut sums = [[_mm256_setzero_si256(); N]; P];
                 for g in first..first + run {
-                    let (mut codes, mut signed) = ([_mm256_setzero_si256(); P], [_mm256_setzero_si256(); P]);
+                    let (mut codes, mut signs) = ([_mm256_setzero_si256(); P], [_mm256_setzero_si256(); P]);
                     for j in 0..P {
                         codes[j] = self.b_load(w.add(j * panel + 32 * g));
                         if BITS == 8 {
-                            signed[j] = self.b_load(w.add(j * panel + MAGNITUDES + 32 * g));
+                            signs[j] = self.b_load(w.add(j * panel + MAGNITUDES + 32 * g));
                         }
                     }
                     for i in 0..N {
                         let x = four(x.add(32 * i + 4 * g));
                         for j in 0..P {
-                            let pairs = Self::pairs::<BITS>(codes[j], signed[j], x);
+                            let x = if BITS < 8 { x } else { _mm256_xor_si256(x, signs[j]) };
+                            let pairs = _mm256_maddubs_epi16(codes[j], x);
                             sums[j][i] = in_order(_mm256_add_epi16(sums[j][i], pairs));
                         }
                     }
@@ -107,6 +129,43 @@ impl<const VNNI: bool> Avx2<VNNI> {
                     for j in 0..P {
                         acc[j][i] = _mm256_add_epi32(acc[j][i], _mm256_madd_epi16(sums[j][i], ones));
                     }
+                }
+            }
+        }
+    }
+
+    /// `products` for two panels and four tokens, whose products are summed in 16 bits over the whole block or not at
+    /// all.
+    ///
+    /// # Safety
+    /// As `products`.
+    #[cfg(not(miri))]
+    #[inline(always)]
+    unsafe fn tile<const BITS: u32, const P: usize, const N: usize>(
+        self,
+        acc: &mut [[__m256i; N]; P],
+        w: *const u8,
+        panel: usize,
+        x: *const i8,
+        groups: usize,
+    ) {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            let panels = |first: usize| [w.add(32 * first), w.add(panel + 32 * first)];
+            if Self::groups(BITS) == 8 {
+                let sums = pair_sums(panels(0), x);
+                for j in 0..P {
+                    for i in 0..N {
+                        acc[j][i] = _mm256_add_epi32(acc[j][i], _mm256_madd_epi16(sums[j][i], ones));
+                    }
+                }
+                return;
+            }
+            for first in (0..groups).step_by(4) {
+                let sums = std::array::from_fn(|j| std::array::from_fn(|i| acc[j][i]));
+                let sums = add_products::<BITS>(sums, panels(first), x.add(4 * first), ones);
+                for j in 0..P {
+                    acc[j] = std::array::from_fn(|i| sums[j][i]);
                 }
             }
         }

@@ -17,6 +17,8 @@ pub mod amx;
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx2_bytes;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod avx2_tile;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
 #[macro_use]
@@ -82,6 +84,8 @@ pub trait Simd: Copy + 'static {
     const WIDE_TOKENS: usize;
     /// The same number of tokens, for formats whose codes are slow to decode.
     const WIDE_TOKENS_SLOW: usize;
+    /// The same number of tokens, for formats that store 8-bit codes.
+    const WIDE_TOKENS_BYTES: usize = Self::WIDE_TOKENS;
     /// The number that `dot16::<8>` adds to each code: 128 if the hardware multiplies unsigned codes (VNNI), else 0.
     const WIDE_BIAS: i32;
     /// Whether `dot16_unit` reads 8-bit codes in the form in which panels store them.
@@ -247,6 +251,19 @@ pub trait Simd: Copy + 'static {
     #[inline(always)]
     unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
         unsafe { self.b_store(to.add(4 * Self::LANES * g), codes) }
+    }
+
+    /// Whether the sums of `dot16_unit::<8>` start from `first_sums`.
+    const FIRST_SUMS: bool = false;
+
+    /// Stores the numbers from which the sums of a block of 8-bit codes start, with FIRST_SUMS.
+    #[inline(always)]
+    unsafe fn put_first_sums(self, _to: *mut f32, _codes: [Self::B; 8]) {}
+
+    /// Loads what `put_first_sums` stored.
+    #[inline(always)]
+    unsafe fn first_sums(self, _from: *const f32) -> Self::I {
+        self.i_splat(BIAS_BITS)
     }
 
     /// Computes `dot16_tile` for codes that `put_codes` stored.

@@ -1,7 +1,7 @@
 //! Tests the dot products of codes against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
 use super::vectors::{check, lanes};
-use compy::simd::{Ahead, Kernel, Simd};
+use compy::simd::{Ahead, BIAS_BITS, Kernel, Simd};
 
 /// Checks `dot16` with codes of BITS bits. At the extremes of codes and x, sums in 16 bits would saturate.
 struct Dot<const BITS: u32>;
@@ -73,8 +73,14 @@ impl<const BITS: u32> Kernel for BlockDots<BITS> {
             let codes: Vec<u8> = (0..2 * 32 * S::LANES).map(|_| code(&mut random)).collect();
             let xs: Vec<i8> = (0..4 * 32).map(|_| x(&mut random)).collect();
             let vector = |j: usize, g: usize| unsafe { s.b_load(codes[(j * 8 + g) * 4 * S::LANES..].as_ptr()) };
-            let start = [[s.i_splat(-5); 4]; 2];
-            let (mut rows, mut whole, mut halves) = (start, start, start);
+            let mut rows = [[s.i_splat(-5); 4]; 2];
+            let mut whole = [0, 1].map(|j| {
+                let mut first = [0f32; 16];
+                unsafe { s.put_first_sums(first.as_mut_ptr(), std::array::from_fn(|g| vector(j, g))) };
+                let first = if BITS == 8 { unsafe { s.first_sums(first.as_ptr()) } } else { s.i_splat(BIAS_BITS) };
+                [s.i_add(first, s.i_splat(-5i32.wrapping_sub(BIAS_BITS))); 4]
+            });
+            let mut halves = whole;
             let (x, nothing) = (xs.as_ptr(), Ahead::NOTHING);
             for j in 0..2 {
                 for g in 0..8 {
