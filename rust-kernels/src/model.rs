@@ -1,9 +1,10 @@
 //! A model behind a handle: its file, its weights, its program and the threads that run it.
 use crate::bail;
 use crate::cache;
+use crate::clock::Instant;
 use crate::cores;
 use crate::error::{Error, Result};
-use crate::executor::Executor;
+use crate::executor::{Executor, Progress};
 use crate::limits::measure;
 use crate::masks::Masks;
 use crate::pool::{Bell, Pool, Worker};
@@ -15,6 +16,10 @@ use crate::weights::{Piece, Source, Weights};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::time::Duration;
+
+/// Default of `Model::slice`. It is about as long as a decode step of a small model, so each gets about half of the time.
+const SLICE: Duration = Duration::from_millis(50);
 
 /// A pool of threads that models use in turns, and a bell that wakes the threads before a model has its turn.
 struct SharedPool {
@@ -68,6 +73,8 @@ fn open_file(path: &str) -> Result<File> {
 pub struct Model {
     pub isa: Isa,
     pub threads: usize,
+    /// How long a step over whole texts uses the threads before it pauses for other models.
+    pub slice: Duration,
     stop: AtomicBool,
     masks: Masks,
     pool: Arc<SharedPool>,
@@ -93,7 +100,7 @@ impl Model {
             shared_pool(threads, processors).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
         let (stop, masks) = (AtomicBool::new(false), Masks::default());
         let state = State { file: None, weights: None, executor: None };
-        Ok(Self { isa, threads, stop, masks, pool, state: Mutex::new(state) })
+        Ok(Self { isa, threads, slice: SLICE, stop, masks, pool, state: Mutex::new(state) })
     }
 
     /// Returns the model's state, locked. Only one call at a time may use it.
@@ -203,9 +210,17 @@ impl Model {
         let State { weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program(), &self.masks)?;
-        let mut pool = self.pool.take();
-        let done = executor.run(weights, self.isa, &mut pool, &step, (&self.masks, &self.stop), output)?;
-        Ok(done.then_some(4 * step.output_words))
+        let (mut from, ends) = (executor.begin(&step), (&self.masks, &self.stop));
+        loop {
+            let mut pool = self.pool.take();
+            let began = Instant::now();
+            let pause = || began.elapsed() > self.slice && self.pool.turns.is_wanted();
+            match executor.run(weights, self.isa, &mut pool, &step, ends, (from, &pause), output)? {
+                Progress::Done => return Ok(Some(4 * step.output_words)),
+                Progress::Stopped => return Ok(None),
+                Progress::Paused(at) => from = at,
+            }
+        }
     }
 
     /// Copies KV blocks and recurrent states to `output`. Returns the number of bytes written.

@@ -265,18 +265,25 @@ pub struct Items<'a> {
     run: [usize; 2],
     /// Divisor of the remaining items; the result is the maximum length of the next run.
     shares: usize,
+    /// Whether to hand out no more items for now.
+    halt: Option<&'a (dyn Fn() -> bool + Sync)>,
 }
 
 impl<'a> Items<'a> {
     /// Hands out runs of `grain` items. `next` must be 0 before the first thread asks.
     pub fn new(next: &'a AtomicUsize, total: usize, grain: usize) -> Self {
-        Self { next, total, run: [grain.max(1); 2], shares: 1 }
+        Self { next, total, run: [grain.max(1); 2], shares: 1, halt: None }
     }
 
     /// Hands out runs of at most `most` items, in multiples of `unit`, that get shorter towards the end. So threads
     /// finish together, and a thread that loses its core for a while does not delay the others.
     pub fn tapering(next: &'a AtomicUsize, total: usize, [unit, most]: [usize; 2], threads: usize) -> Self {
-        Self { next, total, run: [unit, most], shares: RUNS_PER_THREAD * threads }
+        Self { next, total, run: [unit, most], shares: RUNS_PER_THREAD * threads, halt: None }
+    }
+
+    /// Hands out no more items as soon as `halt` returns true. Another `Items` with the same counter hands out the rest.
+    pub fn until(self, halt: Option<&'a (dyn Fn() -> bool + Sync)>) -> Self {
+        Self { halt, ..self }
     }
 }
 
@@ -284,6 +291,9 @@ impl Iterator for Items<'_> {
     type Item = std::ops::Range<usize>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if self.halt.is_some_and(|halt| halt()) {
+            return None;
+        }
         let [unit, most] = self.run;
         let mut start = self.next.load(SeqCst);
         while start < self.total {
@@ -424,6 +434,17 @@ mod tests {
             });
             assert!(seen.iter().all(|c| c.load(SeqCst) == 1));
         }
+    }
+
+    #[test]
+    fn items_that_halt_leave_the_rest_to_the_next_items_with_the_same_counter() {
+        let (next, halts) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let halt = || halts.load(SeqCst);
+        let mut items = Items::new(&next, 10, 4).until(Some(&halt));
+        assert_eq!(items.next(), Some(0..4));
+        halts.store(true, SeqCst);
+        assert_eq!(items.next(), None);
+        assert_eq!(Items::new(&next, 10, 4).collect::<Vec<_>>(), [4..8, 8..10]);
     }
 
     #[test]

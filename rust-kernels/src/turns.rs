@@ -32,6 +32,12 @@ impl<T> Turns<T> {
         drop(line);
         Turn { turns: self, held: Some(lock(&self.held)) }
     }
+
+    /// Returns whether a thread waits for its turn.
+    pub fn is_wanted(&self) -> bool {
+        let line = lock(&self.line);
+        line.next > line.turn + 1
+    }
 }
 
 /// A thread's turn: access to the value. Dropping it ends the turn.

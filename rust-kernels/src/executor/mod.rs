@@ -21,6 +21,15 @@ use crate::step::Step;
 use crate::weights::Weights;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+/// How far a step has come.
+pub enum Progress {
+    Done,
+    /// Somebody has stopped the step.
+    Stopped,
+    /// The step goes on with this op, of which some items may be done.
+    Paused(usize),
+}
+
 /// A program with the memory that it runs in.
 pub struct Executor {
     program: Program,
@@ -127,7 +136,16 @@ impl Executor {
         (run.rows_of_any(row.out) == 1).then_some(row)
     }
 
-    /// Runs one step and writes its answers to `output`. Returns false if `stop` ended it early.
+    /// Prepares a step. Returns its first op.
+    pub fn begin(&self, step: &Step) -> usize {
+        for counter in &self.counters {
+            counter.0.store(0, SeqCst);
+        }
+        self.program.ops_of(step).start
+    }
+
+    /// Runs a step from op `from` on, and writes its answers to `output`. `stop` ends the step early. A step over whole
+    /// texts, which may take seconds, pauses when `pause` returns true.
     ///
     /// # Errors
     /// The output is too small, or a kernel panicked.
@@ -138,15 +156,22 @@ impl Executor {
         pool: &mut Pool,
         step: &Step,
         (masks, stop): (&Masks, &AtomicBool),
+        (from, pause): (usize, &(dyn Fn() -> bool + Sync)),
         output: &mut [u8],
-    ) -> Result<bool> {
+    ) -> Result<Progress> {
         if output.len() < 4 * step.output_words {
             return Err(Error::new(format!("The step's answer takes {} bytes", 4 * step.output_words)));
         }
-        for counter in &self.counters {
-            counter.0.store(0, SeqCst);
-        }
-        let halted = AtomicBool::new(false);
+        let (halted, pauses_at) = (AtomicBool::new(false), AtomicUsize::new(usize::MAX));
+        let (asked, paused, threads) = (AtomicUsize::new(0), AtomicBool::new(false), pool.threads());
+        // The first answers are false, so that the step always comes further.
+        let pauses = || {
+            if asked.fetch_add(1, SeqCst) >= threads && pause() {
+                paused.store(true, SeqCst);
+            }
+            paused.load(SeqCst)
+        };
+        let halt = self.program.whole_texts.then_some(&pauses as &(dyn Fn() -> bool + Sync));
         let (e, p, output) = (self, &self.program, output.as_mut_ptr());
         let groups: Vec<_> = (0..p.kv.windows.len()).map(|group| groups(&step.sequences, group)).collect();
         let run = Run { e, p, weights, isa, step, groups: &groups, own: None, masks, stop, output };
@@ -159,7 +184,7 @@ impl Executor {
                 // The clocks of WebAssembly threads may differ slightly.
                 self.times[i].fetch_add(now.saturating_sub(last.swap(now, SeqCst)), SeqCst);
             };
-            for i in self.program.ops_of(step) {
+            for i in from..self.program.ops_of(step).end {
                 let op = &self.program.ops[i];
                 if op.is_idle(&run) {
                     continue;
@@ -168,25 +193,33 @@ impl Executor {
                 if let Some(row) = self.own_row(i, &run) {
                     // The first thread writes the shared copy, which later ops may read.
                     run.own = (worker.index > 0).then(|| (row, self.own[worker.index].at(0)));
-                    op.run(&run, &Work { next: &AtomicUsize::new(0), threads: 1, scratch });
+                    op.run(&run, &Work { next: &AtomicUsize::new(0), halt: None, threads: 1, scratch });
                     if worker.index == 0 {
                         take_time(i);
                     }
                     continue;
                 }
-                op.run(&run, &Work { next: &self.counters[i].0, threads: worker.threads(), scratch });
+                op.run(&run, &Work { next: &self.counters[i].0, halt, threads: worker.threads(), scratch });
                 run.own = None;
+                // Only the leader decides, because a thread may already pause in the next op when others come here.
                 worker.barrier(|| {
                     halted.store(stop.load(SeqCst), SeqCst);
+                    if paused.load(SeqCst) {
+                        pauses_at.store(i, SeqCst);
+                    }
                     take_time(i);
                 });
-                if halted.load(SeqCst) {
+                if halted.load(SeqCst) || pauses_at.load(SeqCst) == i {
                     return;
                 }
             }
         });
         match done {
-            Ok(()) => Ok(!halted.load(SeqCst)),
+            Ok(()) if halted.load(SeqCst) => Ok(Progress::Stopped),
+            Ok(()) => match pauses_at.load(SeqCst) {
+                usize::MAX => Ok(Progress::Done),
+                at => Ok(Progress::Paused(at)),
+            },
             Err(panic) => Err(Error::new(format!("A kernel panicked ({panic}); the step's results are void"))),
         }
     }

@@ -88,7 +88,7 @@ impl Op for TextAttention {
         let total: usize = (0..sequences.len()).map(tiles).sum();
         // A thread takes items in ascending order, so their texts are in ascending order too.
         let (mut index, mut before) = (0, 0);
-        for item in work.items(total * self.kv_heads).flatten() {
+        for item in work.single_items(total * self.kv_heads).flatten() {
             let (tile, head) = (item / self.kv_heads, item % self.kv_heads);
             while tile - before >= tiles(index) {
                 before += tiles(index);
