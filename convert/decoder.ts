@@ -37,6 +37,7 @@ const MODULES: Modules = {
   attn_q_norm: "self_attn.q_norm",
   attn_k_norm: "self_attn.k_norm",
   attn_sinks: "self_attn.sinks",
+  attn_gate: "self_attn.gate_proj",
   ffn_norm: "post_attention_layernorm",
   ffn_gate: "mlp.gate_proj",
   ffn_up: "mlp.up_proj",
@@ -58,7 +59,7 @@ export interface LayerNames {
 
 /** Adds a layer's block to the list, instead of the tensors that the traits name. */
 export interface OwnBlocks {
-  readonly attention?: (names: LayerNames, decoder: DecoderConfig) => void;
+  readonly attention?: (names: LayerNames, decoder: DecoderConfig, layer: number) => void;
   readonly feedForward?: (names: LayerNames, decoder: DecoderConfig, layer: number) => void;
 }
 
@@ -87,12 +88,21 @@ export function convertDecoder(
   const modules = modulesOf(traits, checkpoint);
   const top = checkpoint.prefix ?? prefix;
   list.matrix("token_embd", top + modules.token_embd, decoder.vocabulary, decoder.hidden);
+  if (traits.learnedPositions) {
+    list.floats(
+      "position_embd.weight",
+      `${top}${modules.position_embd}.weight`,
+      decoder.context,
+      decoder.hidden,
+    );
+  }
   addRopeFactors(list, decoder.rope);
   const widths = checkpoint.widths?.(config, decoder);
   for (let layer = 0; layer < decoder.layers; layer++) {
     const names = { block: `blk.${layer}.`, from: `${top}${modules.layers}.${layer}.` };
-    addLayer(list, { ...decoder, ...widths?.[layer] }, traits, checkpoint, names, {
-      attention: own.attention && (() => own.attention!(names, decoder)),
+    const constants = checkpoint.constants?.(config);
+    addLayer(list, { ...decoder, ...widths?.[layer], constants }, traits, checkpoint, names, {
+      attention: own.attention && (() => own.attention!(names, decoder, layer)),
       feedForward: own.feedForward && (() => own.feedForward!(names, decoder, layer)),
     });
   }
@@ -112,7 +122,7 @@ export function convertDecoder(
       ...further.map(([name, type, value]) => entry(`${architecture}.${name}`, type, value)),
     ],
     lastNorm: { name: "output_norm.weight", tensor: `${lastNorm}.weight` },
-    outputNorm: normOf(checkpoint),
+    outputNorm: checkpoint.shiftedNorms === "of layers" ? undefined : normOf(checkpoint),
     ...checkpoint.encoder && { tied: true, leftOut: [["masked-token head", /^lm_head\./]] as const },
     ...checkpoint.tied !== undefined && { tied: config.boolean("tie_word_embeddings", checkpoint.tied) },
   };
@@ -121,13 +131,15 @@ export function convertDecoder(
 /** Adds the tensors of one layer to the list. */
 export function addLayer(
   list: TensorList,
-  decoder: Omit<LayerSizes, "embedding"> & Pick<DecoderConfig, "hidden">,
+  decoder: Omit<LayerSizes, "embedding"> & Pick<DecoderConfig, "hidden"> & {
+    readonly constants?: Readonly<Record<string, number>>;
+  },
   traits: Traits,
   checkpoint: Checkpoint,
   { block, from }: LayerNames,
   own: OwnTensors = {},
 ): void {
-  const { heads, kvHeads, headDim } = decoder;
+  const { heads, kvHeads, headDim, constants = {} } = decoder;
   const modules: Modules = {
     ...modulesOf(traits, checkpoint),
     ...heads > 0 && kvHeads === 0 && LINEAR_ATTENTION,
@@ -140,6 +152,17 @@ export function addLayer(
       const of = (heads + 2 * kvHeads) * headDim;
       return list.matrix(target, from + checkpoint.grouped, rows, columns, { of, rowOrder });
     }
+    if (Object.hasOwn(constants, name)) {
+      return list.made(`${target}.weight`, new Float32Array(columns).fill(constants[name]));
+    }
+    if (checkpoint.apart && name === "attn_qkv") {
+      const parts = Object.entries({ attn_q: heads, attn_k: kvHeads, attn_v: kvHeads });
+      const rows = parts.map(([part, count]) => [from + modules[part], count * headDim] as const);
+      return kind === "bias"
+        ? list.joinedVectors(`${target}.bias`, rows)
+        : list.joined(target, rows, columns);
+    }
+    if (checkpoint.transposed && kind === "matrix") return list.transposed(target, module, rows, columns);
     const turned = rotated && traits.interleavedRope && !checkpoint.pairsKept;
     switch (kind) {
       case "matrix":

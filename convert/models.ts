@@ -11,7 +11,7 @@ import {
 import { convertXlmRoberta } from "./encoders/xlm_roberta.ts";
 import { convertAfmoe } from "./mixtures/afmoe.ts";
 import { convertCohere2Moe } from "./mixtures/cohere2_moe.ts";
-import { convertDeepseek2, convertMistral4 } from "./mixtures/deepseek2.ts";
+import { convertDeepseek2, convertDeepseek32, convertGlmDsa, convertMistral4 } from "./mixtures/deepseek2.ts";
 import { convertErnie45Moe } from "./mixtures/ernie45.ts";
 import { convertDecoder } from "./decoder.ts";
 import { isFloat, type SafeTensor } from "./checkpoint/tensors.ts";
@@ -76,6 +76,8 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   deepseek: { architecture: "deepseek", convert: convertDeepseek },
   deepseek_v2: { architecture: "deepseek2", convert: convertDeepseek2 },
   deepseek_v3: { architecture: "deepseek2", convert: convertDeepseek2 },
+  deepseek_v32: { architecture: "deepseek32", convert: convertDeepseek32 },
+  glm_moe_dsa: { architecture: "glm-dsa", convert: convertGlmDsa },
   glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
   mistral4: { architecture: "mistral4", convert: convertMistral4 },
   kimi_k2: { architecture: "deepseek2", convert: convertDeepseek2 },
@@ -150,10 +152,12 @@ const WRAPPERS: readonly string[] = ["idefics3", "llava", "smolvlm"];
 export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object.keys(ENCODERS), ...WRAPPERS];
 
 /**
- * Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models
- * without a head.
+ * Prefixes of the embedding: in text models, in multimodal models of Hugging Face and of MLX, in GPT-2's relatives, and
+ * in text models without a head.
  */
-const PREFIXES = ["model.", "model.language_model.", "language_model.model.", "model.text_model.", ""];
+const PREFIXES = ["model.", "model.language_model.", "language_model.model.", "model.text_model.", "transformer.", ""];
+/** Possible names of the embedding. */
+const EMBEDDINGS = ["embed_tokens", "wte"];
 /** Possible names of the output matrix: in most models, in multimodal ones, in InternLM. */
 const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
@@ -162,7 +166,7 @@ const CLASSIFIER = "score";
 
 /** The tensors of vision towers. */
 export const VISION =
-  /^(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|connector|embed_vision|vision_embedder)\./;
+  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision)\./;
 
 /** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [
@@ -170,6 +174,7 @@ const LEFT_OUT: LeftOut = [
   ["audio", /^(model\.)?(audio_tower|embed_audio)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
+  ["masks of attention", /\.attn\.(masked_)?bias$/],
   ["numbers of positions", /(^|\.)embeddings\.position_ids$/],
   ["experts' common bias", /\.mlp\.experts\.bias$/],
   ["next-sentence head", /^(bert\.)?pooler\./],
@@ -199,7 +204,8 @@ export function convertModel(
   const config = root.fields("text_config") ?? root;
   const finder = new WeightFinder(checkpoint, root);
   const list = new TensorList(checkpoint, finder, quantize);
-  const prefix = PREFIXES.find((prefix) => finder.has(`${prefix}embed_tokens.weight`)) ?? PREFIXES[0];
+  const isPrefix = (prefix: string) => EMBEDDINGS.some((name) => finder.has(`${prefix}${name}.weight`));
+  const prefix = PREFIXES.find(isPrefix) ?? PREFIXES[0];
   const parts = convert(config, list, prefix);
   const { decoder, entries, outputNorm, architecture = known.architecture } = parts;
   const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };

@@ -1,10 +1,16 @@
 import { type Checkpoint, type DecoderConfig, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
-import { DEEPSEEK2, MISTRAL4 } from "../../engine/architectures/decoders/deepseek2.ts";
+import { DEEPSEEK2, DEEPSEEK32, GLM_DSA, MISTRAL4 } from "../../engine/architectures/decoders/deepseek2.ts";
 import type { Family } from "../../engine/architectures/family.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
-import { convertSharedExperts, readSharedExperts, SIGMOID, SOFTMAX } from "./sigmoid_experts.ts";
+import {
+  convertSharedExperts,
+  readSharedExperts,
+  SIGMOID,
+  SOFTMAX,
+  withDenseCount,
+} from "./sigmoid_experts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
 const MAX_RANK = 65_536;
@@ -43,7 +49,93 @@ export function convertMistral4(config: Fields, list: TensorList, prefix: string
   return { ...parts, entries: [...parts.entries, scale] };
 }
 
-function convertLatent(config: Fields, list: TensorList, prefix: string, family: Family): ModelParts {
+/** Converts DeepSeek V3.2. */
+export function convertDeepseek32(config: Fields, list: TensorList, prefix: string): ModelParts {
+  return convertSparse(config, list, prefix, DEEPSEEK32);
+}
+
+/** Converts GLM-5, in which some layers use the choices of an earlier layer. */
+export function convertGlmDsa(config: Fields, list: TensorList, prefix: string): ModelParts {
+  return convertSparse(config, list, prefix, GLM_DSA);
+}
+
+/** Converts a decoder whose indexer chooses the tokens that rows attend to. */
+function convertSparse(config: Fields, list: TensorList, prefix: string, family: Family): ModelParts {
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const kinds = config.get("layer_types") ?? [];
+  if (!Array.isArray(kinds) || kinds.some((kind) => kind !== "indexed_attention")) {
+    config.refuse("layer_types", inWords(kinds), `"indexed_attention" for each layer`);
+  }
+  const indexer = {
+    heads: config.count("index_n_heads", LIMITS.heads),
+    headDim: config.count("index_head_dim", LIMITS.headDim),
+    full: family === GLM_DSA ? readIndexerTypes(config, layers) : undefined,
+  };
+  const known = config.has("mlp_layer_types") ? withDenseCount(config, layers) : config;
+  const parts = convertLatent(known, list, prefix, family, indexer);
+  const key = (name: string) => `${family.architecture}.attention.indexer.${name}`;
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      entry(key("head_count"), "UINT32", indexer.heads),
+      entry(key("key_length"), "UINT32", indexer.headDim),
+      entry(key("top_k"), "UINT32", config.count("index_topk", LIMITS.context)),
+      ...indexer.full ? [entry(key("types"), "BOOL", indexer.full)] : [],
+    ],
+  };
+}
+
+/** Returns which layers choose tokens themselves: as a list, a pattern or a schedule says. */
+function readIndexerTypes(config: Fields, layers: number): boolean[] {
+  const pattern = config.get("index_topk_pattern");
+  const types = config.get("indexer_types") ?? (typeof pattern === "string" ? [...pattern] : pattern);
+  if (types === undefined || types === null) {
+    const every = config.count("index_topk_freq", layers, 1);
+    const offset = config.countFrom0("index_skip_topk_offset", layers, 2);
+    return Array.from({ length: layers }, (_, layer) => Math.max(layer - offset + 1, 0) % every === 0);
+  }
+  const isFull = (type: unknown) => type === "full" || type === "F";
+  const known = (type: unknown) => isFull(type) || type === "shared" || type === "S";
+  if (Array.isArray(types) && types.length === layers && types.every(known)) return types.map(isFull);
+  return config.refuse(
+    "indexer_types",
+    inWords(types),
+    `"full" or "shared" for each of the ${layers} layers`,
+  );
+}
+
+/** Heads that choose tokens. */
+interface IndexerConfig {
+  readonly heads: number;
+  readonly headDim: number;
+  /** Whether each layer has an indexer; by default all have. */
+  readonly full?: readonly boolean[];
+}
+
+function addIndexer(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  { queryRank }: LatentConfig,
+  { heads, headDim }: IndexerConfig,
+  block: string,
+  from: string,
+): void {
+  list.matrix(`${block}attn_q_b`, `${from}wq_b`, heads * headDim, queryRank);
+  list.matrix(`${block}attn_k`, `${from}wk`, headDim, hidden);
+  list.matrix(`${block}proj`, `${from}weights_proj`, heads, hidden);
+  for (const part of ["weight", "bias"]) {
+    list.vector(`${block}k_norm.${part}`, `${from}k_norm.${part}`, headDim);
+  }
+}
+
+function convertLatent(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  family: Family,
+  indexer?: IndexerConfig,
+): ModelParts {
   config.mustBe("rope_interleave", true, "readers turn the pairs (2i, 2i + 1)");
   config.mustBe("moe_layer_freq", 1, "all layers after the dense ones must have experts");
   const latent = readLatent(config);
@@ -72,7 +164,12 @@ function convertLatent(config: Fields, list: TensorList, prefix: string, family:
       sharedWidth: experts.shared * experts.feedForward,
     },
     latentEntries(architecture, latent, readGroups(config, gating)),
-    ({ block, from }, decoder) => addLatent(list, decoder, latent, block, `${from}self_attn.`),
+    ({ block, from }, decoder, layer) => {
+      const attention = `${from}self_attn.`;
+      addLatent(list, decoder, latent, block, attention);
+      if (!indexer || indexer.full?.[layer] === false) return;
+      addIndexer(list, decoder, latent, indexer, `${block}indexer.`, `${attention}indexer.`);
+    },
   );
   return { ...parts, entries: withLatentHeads(architecture, parts.entries, latent) };
 }

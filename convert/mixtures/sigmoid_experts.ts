@@ -168,7 +168,7 @@ export function convertHyV3(config: Fields, list: TensorList, prefix: string): M
 }
 
 /** Returns config.json with the number of leading dense layers, if it lists the kind of each layer; by default 1. */
-function withDenseCount(config: Fields, layers: number): Fields {
+export function withDenseCount(config: Fields, layers: number): Fields {
   const [name, count] = ["mlp_layer_types", "first_k_dense_replace"];
   const types = config.get(name);
   if (types === undefined) return config.withDefaults({ [count]: 1 });

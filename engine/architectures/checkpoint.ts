@@ -159,10 +159,16 @@ export interface Checkpoint {
   readonly prefix?: string;
   /** One matrix for q, k and v, in which a KV head's rows follow those of its query heads. */
   readonly grouped?: string;
+  /** Whether q, k and v are modules, which become one tensor. */
+  readonly apart?: boolean;
+  /** Whether the matrices of layers are stored transposed: columns first. */
+  readonly transposed?: boolean;
   /** Whether the rows of queries and keys are already in the order of pairs that GGUF rotates. */
   readonly pairsKept?: boolean;
-  /** Whether the checkpoint stores norm weights minus 1. */
-  readonly shiftedNorms?: boolean;
+  /** Whether the checkpoint stores norm weights minus 1: all of them, or those of layers. */
+  readonly shiftedNorms?: boolean | "of layers";
+  /** Returns the value of all elements of vectors that only the GGUF file has, by tensor name. */
+  readonly constants?: (config: Config) => Readonly<Record<string, number>>;
   readonly keys?: ConfigKeys;
   /** The activation's name in config.json, where it differs from the usual one. */
   readonly activation?: string;

@@ -1,6 +1,7 @@
 /**
  * Seeded models of dense decoders. Numbers differ where they can (heads, KV heads, head size), so that a mix-up shows.
  */
+import { TINY } from "./model.ts";
 import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
 import { decoder, type DecoderShape, published } from "./decoder.ts";
 import type { SynthFile } from "./file.ts";
@@ -76,6 +77,7 @@ export const LLAMAS = {
     counts: (shape) => ({ "rope.scaling.original_context_length": shape.originalContext }),
   }),
   chatglm: decoder("chatglm", {
+    checkpoint: { attention_bias: true },
     tiny: { heads: 8, kvHeads: 2, headDim: 32, rotated: 16, ropeBase: 5e6, untied: true },
     real: {
       "glm-4-9b-chat": published([4096, 13_696, 40, 151_552, 131_072], [32, 2, 128], 5e6, {
@@ -242,6 +244,15 @@ export const LAYER_NORMED = {
     },
   ),
   gpt2: decoder("gpt2", {
+    checkpoint: {
+      n_embd: TINY.embedding,
+      n_head: 4,
+      n_inner: TINY.feedForward,
+      n_layer: TINY.layers,
+      n_positions: 640,
+      activation_function: "gelu_new",
+      layer_norm_epsilon: 1e-5,
+    },
     tiny: { context: 640, heads: 4, kvHeads: 4, headDim: 64, ropeBase: 1e4 },
     real: { "gpt2": published([768, 3072, 12, 50_257, 1024], [12, 12, 64], 1e4) },
     after: (file, { embedding, context }) => file.plain("position_embd", "F32", embedding, context),

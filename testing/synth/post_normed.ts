@@ -110,6 +110,17 @@ export const POST_NORMED = {
   "muse-glimmer": decoder<DecoderShape & { readonly logits: { scale: number; softcap: number } }>(
     "muse-glimmer",
     {
+      checkpoint: {
+        layer_types: Array.from(
+          { length: 5 },
+          (_, i) => i % 4 === 3 ? "full_attention" : "sliding_attention",
+        ),
+        hidden_activation: "silu",
+        sliding_window: 40,
+        output_multiplier: 0.6,
+        final_logit_softcapping: 20,
+        qk_scale_factor: 3.87,
+      },
       tiny: {
         layers: 5,
         heads: 4,
@@ -121,10 +132,10 @@ export const POST_NORMED = {
         logits: { scale: 0.6, softcap: 20 },
       },
       real: {
-        "muse-glimmer-30b": published([6656, 19_968, 52, 202_048, 131_072], [48, 8, 128], 5e5, {
+        "muse-glimmer-30b": published([6656, 19_968, 52, 202_048, 131_072], [32, 2, 128], 5e5, {
           untied: true,
-          window: 4096,
-          logits: { scale: 0.0125, softcap: 30 },
+          window: 2048,
+          logits: { scale: 0.196116, softcap: 20 },
         }),
       },
       after(file, { layers, logits }) {

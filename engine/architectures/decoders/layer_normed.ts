@@ -1,6 +1,6 @@
 /** Decoders with LayerNorms: GPT-2, StarCoder2 and Nemotron, GPT-NeoX and its descendants. */
 import type { PlanBuilder } from "../../plan/builder.ts";
-import type { Checkpoint, Config } from "../checkpoint.ts";
+import { type Checkpoint, type Config, MAX } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import type { Traits } from "../traits.ts";
 import { QKV_BIASES } from "./qwen.ts";
@@ -13,12 +13,47 @@ const BIASED: Traits = {
   biases: [...NORMED.biases!, ...QKV_BIASES, "attn_output", "ffn_up", "ffn_down"],
 };
 
+/** How GPT-2's checkpoints differ from Llama's. */
+const GPT2_CHECKPOINT: Checkpoint = {
+  tied: true,
+  scalings: [],
+  keys: { epsilon: "layer_norm_epsilon", activation: "activation_function" },
+  modules: {
+    token_embd: "wte",
+    position_embd: "wpe",
+    layers: "h",
+    output_norm: "ln_f",
+    attn_norm: "ln_1",
+    attn_qkv: "attn.c_attn",
+    attn_output: "attn.c_proj",
+    ffn_norm: "ln_2",
+    ffn_up: "mlp.c_fc",
+    ffn_down: "mlp.c_proj",
+  },
+  mustBe: [
+    ["scale_attn_weights", true, "attention scores are scaled"],
+    ["scale_attn_by_inverse_layer_idx", false, "all layers scale attention scores alike"],
+    ["add_cross_attention", false, "the model attends only to its own tokens"],
+  ],
+  prepare(config) {
+    const width = config.count("n_embd", MAX.hidden);
+    return config.with({
+      hidden_size: width,
+      intermediate_size: config.get("n_inner") ?? 4 * width,
+      num_attention_heads: config.get("n_head"),
+      num_hidden_layers: config.get("n_layer"),
+      max_position_embeddings: config.get("n_positions"),
+    });
+  },
+};
+
 /**
  * GPT-2: learned positions, one tensor of queries, keys and values, and GELU by its tanh approximation. Sources:
  * "Language Models are Unsupervised Multitask Learners" (OpenAI, 2019); Hugging Face transformers, models/gpt2.
  */
 const GPT2: Family = {
   architecture: "gpt2",
+  checkpoints: { gpt2: { ...GPT2_CHECKPOINT, transposed: true, activation: "gelu_new" } },
   traits: {
     ...BIASED,
     biases: [...BIASED.biases!, "attn_qkv"],
@@ -30,7 +65,17 @@ const GPT2: Family = {
 };
 
 /** StarCoder: GPT-2's decoder with one KV head. Source: Hugging Face transformers, models/gpt_bigcode. */
-const STARCODER: Family = { ...GPT2, architecture: "starcoder" };
+const STARCODER: Family = {
+  ...GPT2,
+  architecture: "starcoder",
+  checkpoints: {
+    gpt_bigcode: {
+      ...GPT2_CHECKPOINT,
+      mustBe: [...GPT2_CHECKPOINT.mustBe!, ["multi_query", true, "GGUF's readers expect one KV head"]],
+      prepare: (config) => GPT2_CHECKPOINT.prepare!(config).with({ num_key_value_heads: 1 }),
+    },
+  },
+};
 
 /**
  * StarCoder2: GELU without a gate, biases everywhere. The checkpoints' window is ignored, as in llama.cpp,
@@ -53,6 +98,17 @@ const STARCODER2: Family = {
 const JAIS2: Family = {
   architecture: "jais2",
   traits: { ...BIASED, ungated: true, activation: "squared_relu" },
+  checkpoints: {
+    jais2: {
+      keys: { epsilon: "layer_norm_eps" },
+      prepare(config) {
+        for (const name of ["attention_bias", "mlp_bias"]) {
+          config.mustBe(name, true, "GGUF's readers expect biases");
+        }
+        return config.with({ mlp_bias: null });
+      },
+    },
+  },
 };
 
 /**

@@ -184,6 +184,16 @@ const MINICPM: Family = {
 const CHATGLM: Family = {
   architecture: "chatglm",
   traits: { ...LAYERS, fusedHeads: true, fusedGate: true, biases: ["attn_qkv"] },
+  checkpoints: {
+    glm: {
+      apart: true,
+      pairsKept: true,
+      scalings: [],
+      partialRotary: 0.5,
+      prepare: (config) => config.with({ attention_bias: null }),
+      traits: (config) => config.boolean("attention_bias", true) ? {} : { biases: [] },
+    },
+  },
 };
 
 /** Limit of layers times passes. */

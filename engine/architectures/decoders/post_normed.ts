@@ -1,8 +1,9 @@
 /** Decoders that norm the outputs of attention and of the feed-forward block. */
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import { type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
+import { type Checkpoint, type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
+import { readSlidingLayers } from "../parts/layer_types.ts";
 import { refuseSections } from "../parts/rope_sections.ts";
 import { readWindows, windowed, windowedLayers, windowsOf } from "../parts/windows.ts";
 
@@ -148,6 +149,36 @@ function oneRope(config: Config): Config {
   return config;
 }
 
+/** Muse Glimmer's epsilon of norms after blocks. Files have no key for it. */
+const POST_NORM_EPSILON = 1e-8;
+
+/** Heads are normed without weights. The file's weights scale the queries. */
+const MUSE_CHECKPOINT: Checkpoint = {
+  keys: { activation: "hidden_activation" },
+  shiftedNorms: "of layers",
+  scalings: [],
+  modules: { ffn_norm: "pre_feedforward_layernorm" },
+  constants: (config) => ({
+    attn_q_norm: config.positive("qk_scale_factor", MAX.scale, 3.87),
+    attn_k_norm: 1,
+  }),
+  mustBe: [["post_norm_eps", POST_NORM_EPSILON, "GGUF files have no key for it"]],
+  entries(config, { layers }) {
+    const slides = readSlidingLayers(config, layers);
+    const bases = config.get("layer_rope_theta");
+    const same = (base: unknown, layer: number) => (base === 0) === !slides[layer];
+    if (bases !== undefined && !(Array.isArray(bases) && bases.length === layers && bases.every(same))) {
+      config.refuseValue("layer_rope_theta", "0 in the layers of full_attention, and only there");
+    }
+    return [
+      ["attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)],
+      ["attention.sliding_window_pattern", "BOOL", slides],
+      ["logit_scale", "FLOAT32", config.positive("output_multiplier", MAX.scale)],
+      ["final_logit_softcapping", "FLOAT32", config.positive("final_logit_softcapping", MAX.scale)],
+    ];
+  },
+};
+
 /**
  * Muse Glimmer: a normed embedding, norms before and after both blocks, gates on the attention output, and a softcap on
  * scaled logits. Layers without a window have no positions. Sources: Hugging Face transformers, models/muse_glimmer;
@@ -164,10 +195,11 @@ const MUSE_GLIMMER: Family = {
     const table = ropeTable(b, rope.angles({ base: keys.ropeBase(h.ropeFreqBase, "_swa") }));
     return {
       normedEmbedding: true,
-      postNormEpsilon: 1e-8, // The files have no key for it.
+      postNormEpsilon: POST_NORM_EPSILON,
       perLayer: windowsOf(keys, h.blockCount).map((window) => window ? { window, table } : {}),
     };
   },
+  checkpoints: { muse_glimmer: MUSE_CHECKPOINT, muse_glimmer_text: MUSE_CHECKPOINT },
 };
 
 export const POST_NORMED: readonly Family[] = [OLMO2, EXAONE4, GLM4, PLAMO3, MUSE_GLIMMER];

@@ -2,14 +2,17 @@
 import { modulesOf } from "../../../convert/decoder.ts";
 import { CONFIG_KEYS } from "../../../engine/architectures/checkpoint.ts";
 import { FAMILIES } from "../../../engine/architectures/families.ts";
-import { tokenizerOf } from "../../../testing/checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import type { DecoderShape } from "../../../testing/synth/decoder.ts";
 import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
-import type { Published } from "./model.ts";
+import type { Floats, Published } from "./model.ts";
 
 /** Tensors outside the layers. */
-const TOP = ["token_embd", "output_norm"];
+const TOP = ["token_embd", "output_norm", "position_embd"];
+
+/** Tensors that conversion computes, if a checkpoint has none. */
+const HEAD_NORMS = ["attn_q_norm", "attn_k_norm"];
 
 /** Models with a `checkpoint`, by the name of their family. */
 export const DESCRIBED: Readonly<Record<string, Published>> = Object.fromEntries(
@@ -47,15 +50,58 @@ function describe(name: Architecture): Published | undefined {
     },
     names: [
       [/^output$/, "lm_head"],
-      ...Object.entries(modules).map(([ours, theirs]) =>
-        TOP.includes(ours)
-          ? [new RegExp(`^${ours}$`), prefix + theirs] as const
-          : [new RegExp(`^blk\\.(\\d+)\\.${ours}$`), `${prefix}${layers}.$1.${theirs}`] as const
+      ...Object.entries(modules).filter(([ours]) => !(checkpoint.constants && HEAD_NORMS.includes(ours))).map(
+        (
+          [ours, theirs],
+        ) =>
+          TOP.includes(ours)
+            ? [new RegExp(`^${ours}$`), prefix + theirs] as const
+            : [new RegExp(`^blk\\.(\\d+)\\.${ours}$`), `${prefix}${layers}.$1.${theirs}`] as const,
       ),
     ],
     tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     shiftedNorms: checkpoint.shiftedNorms,
+    change: checkpoint.transposed ? transposeAll : checkpoint.apart ? splitHeads(shape) : undefined,
+    computed: checkpoint.constants && /\.attn_[qk]_norm\./,
     halves: traits.interleavedRope && !checkpoint.pairsKept ? { headDim: shape.headDim } : undefined,
+  };
+}
+
+/** Stores the matrices of layers with columns first. */
+function transposeAll(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  for (let layer = 0; tensors.has(`model.h.${layer}.ln_1.weight`); layer++) {
+    for (
+      const [ours, theirs] of [
+        ["attn_qkv", "attn.c_attn"],
+        ["attn_output", "attn.c_proj"],
+        ["ffn_up", "mlp.c_fc"],
+        ["ffn_down", "mlp.c_proj"],
+      ]
+    ) {
+      const { shape: [rows, columns], values } = floats(`blk.${layer}.${ours}.weight`);
+      const turned = values.map((_, i) => values[(i % rows) * columns + Math.floor(i / rows)]);
+      tensors.set(`model.h.${layer}.${theirs}.weight`, storeFloats("F32", [columns, rows], turned));
+    }
+  }
+}
+
+/** Stores the rows of queries, keys and values as three modules. */
+function splitHeads({ heads, kvHeads, headDim, layers }: DecoderShape): Published["change"] {
+  return (tensors, floats) => {
+    for (let layer = 0; layer < layers; layer++) {
+      for (const part of ["weight", "bias"]) {
+        const { shape: [rows, columns = 1], values } = floats(`blk.${layer}.attn_qkv.${part}`);
+        const module = `model.layers.${layer}.self_attn.`;
+        tensors.delete(`${module}qkv_proj.${part}`);
+        let from = 0;
+        for (const [name, count] of Object.entries({ q: heads, k: kvHeads, v: kvHeads })) {
+          const own = values.slice(from * columns, (from += count * headDim) * columns);
+          const shape = part === "bias" ? [count * headDim] : [count * headDim, columns];
+          tensors.set(`${module}${name}_proj.${part}`, storeFloats("F32", shape, own));
+        }
+        if (from !== rows) throw new Error(`attn_qkv has ${rows} rows, expected ${from}`);
+      }
+    }
   };
 }

@@ -1,6 +1,15 @@
 /** Seeded models with latent attention as their makers would publish them. */
 import { type StoredTensor, storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
-import { attentionNames, type Floats, layered, moduleEach, type Names, type Published } from "./model.ts";
+import {
+  attentionNames,
+  type Config,
+  context,
+  type Floats,
+  layered,
+  moduleEach,
+  type Names,
+  type Published,
+} from "./model.ts";
 
 const COMMON = {
   rms_norm_eps: 1e-6,
@@ -66,9 +75,9 @@ function gateUp(gate: Floats, up: Floats): StoredTensor {
 }
 
 /** Returns the changes of a model with latent attention. With `bias`, the choice of experts has a bias. */
-const latent = (bias: boolean): Published["change"] => (tensors, floats) => {
-  moduleEach(tensors, floats, 1);
-  for (let i = 0; i < 4; i++) {
+const latent = (bias: boolean, layers = 4): Published["change"] => (tensors, floats) => {
+  moduleEach(tensors, floats, 1, layers);
+  for (let i = 0; i < layers; i++) {
     const own = (part: string) => floats(`blk.${i}.attn_${part}_b.weight`);
     tensors.set(`model.layers.${i}.self_attn.kv_b_proj.weight`, kvRows(own("k"), own("v")));
     if (!bias || i === 0) continue;
@@ -174,3 +183,54 @@ export const MISTRAL_SMALL_4: Published = {
   },
   ...REST,
 };
+
+/** Returns a model whose indexer chooses tokens. */
+const sparse = (architecture: "deepseek32" | "glm-dsa", config: Config): Published => ({
+  architecture,
+  config: layered({
+    ...COMMON,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: 4,
+    q_lora_rank: 256,
+    v_head_dim: 64,
+    num_experts_per_tok: 3,
+    n_shared_experts: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 1.5,
+    rope_theta: 1e4,
+    index_n_heads: 16,
+    index_head_dim: 64,
+    ...config,
+  }),
+  names: [
+    [/^blk\.(\d+)\.indexer\.attn_q_b$/, "model.layers.$1.self_attn.indexer.wq_b"],
+    [/^blk\.(\d+)\.indexer\.attn_k$/, "model.layers.$1.self_attn.indexer.wk"],
+    [/^blk\.(\d+)\.indexer\.proj$/, "model.layers.$1.self_attn.indexer.weights_proj"],
+    [/^blk\.(\d+)\.indexer\.k_norm$/, "model.layers.$1.self_attn.indexer.k_norm"],
+    ...NAMES,
+  ],
+  change: latent(true, 2),
+  ...REST,
+});
+
+export const DEEPSEEK_V32: Published = sparse("deepseek32", {
+  model_type: "deepseek_v32",
+  index_topk: 56,
+  rope_scaling: {
+    type: "yarn",
+    factor: 4,
+    original_max_position_embeddings: context / 4,
+    beta_fast: 32,
+    beta_slow: 1,
+    mscale: 1,
+    mscale_all_dim: 1,
+  },
+});
+
+export const GLM5: Published = sparse("glm-dsa", {
+  model_type: "glm_moe_dsa",
+  index_topk: 48,
+  indexer_types: ["full", "shared"],
+  mlp_layer_types: ["dense", "sparse"],
+});

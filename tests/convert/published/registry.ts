@@ -6,7 +6,7 @@ import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
 import { FALCON_H1, MAMBA2 } from "./hybrids.ts";
 import { NEOX } from "./gpt_neox.ts";
-import { DEEPSEEK_V2_LITE, GLM47_FLASH, MISTRAL_SMALL_4 } from "./latent.ts";
+import { DEEPSEEK_V2_LITE, DEEPSEEK_V32, GLM47_FLASH, GLM5, MISTRAL_SMALL_4 } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
   DOTS1,
@@ -36,11 +36,13 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
+  "DeepSeek V3.2": DEEPSEEK_V32,
   DeepSeekMoE: DEEPSEEK_MOE,
   "dots.llm1": DOTS1,
   "Falcon-H1": FALCON_H1,
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
+  "GLM-5": GLM5,
   "Mistral Small 4": MISTRAL_SMALL_4,
   "Granite 3 with experts": GRANITE_MOE,
   "Granite with windows": GRANITE_SWA,

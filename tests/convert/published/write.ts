@@ -38,7 +38,8 @@ function tensorsOf(from: Written, of: Published): Map<string, StoredTensor> {
     const { shape, values } = floats(name);
     const isNorm = /norm$/.test(module) && part === "weight";
     const turned = of.halves && /attn_(q|k)$/.test(module);
-    const stored = isNorm && of.shiftedNorms
+    const isShifted = of.shiftedNorms === "of layers" ? name.startsWith("blk.") : of.shiftedNorms;
+    const stored = isNorm && isShifted
       ? values.map((weight) => weight - 1)
       : turned
       ? inHalves({ shape, values }, of.halves!.headDim)
