@@ -33,6 +33,9 @@ import {
   convertQwen3Moe,
   convertQwen3VlMoe,
 } from "./mixtures/mixtures.ts";
+import { convertLlama4 } from "./mixtures/llama4.ts";
+import { convertMinimaxM2, convertMinimaxM3 } from "./mixtures/minimax.ts";
+import { convertLaguna, convertMimo2 } from "./mixtures/windowed.ts";
 import { convertNemotronH } from "./hybrids/nemotron_h.ts";
 import { readNumbers } from "./quantized/numbers.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
@@ -49,7 +52,6 @@ import {
   convertExaoneMoe,
   convertGlm4Moe,
   convertHyV3,
-  convertMinimaxM2,
 } from "./mixtures/sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
 
@@ -88,6 +90,12 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   mellum: { architecture: "mellum", convert: convertMellum },
   minimax: { architecture: "minimax-m2", convert: convertMinimaxM2 },
   minimax_m2: { architecture: "minimax-m2", convert: convertMinimaxM2 },
+  minimax_m3_vl: { architecture: "minimax-m3", convert: convertMinimaxM3 },
+  minimax_m3_vl_text: { architecture: "minimax-m3", convert: convertMinimaxM3 },
+  llama4: { architecture: "llama4", convert: convertLlama4 },
+  llama4_text: { architecture: "llama4", convert: convertLlama4 },
+  laguna: { architecture: "laguna", convert: convertLaguna },
+  mimo_v2_flash: { architecture: "mimo2", convert: convertMimo2 },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
@@ -166,7 +174,7 @@ const CLASSIFIER = "score";
 
 /** The tensors of vision towers. */
 export const VISION =
-  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision)\./;
+  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision|patch_merge_mlp)\./;
 
 /** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [

@@ -47,6 +47,7 @@ export function expertEntries(architecture: string, { count, used, feedForward }
 }
 
 const PARTS = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
+export type ExpertParts = typeof PARTS;
 
 /**
  * Adds the router, in F32, and the experts to the list. Each expert is a module, or all are stacked with gate before
@@ -58,7 +59,7 @@ export function addExperts(
   { count, feedForward }: ExpertsConfig,
   block: string,
   mlp: string,
-  { router = `${mlp}gate`, parts = PARTS }: { readonly router?: string; readonly parts?: typeof PARTS } = {},
+  { router = `${mlp}gate`, parts = PARTS }: { readonly router?: string; readonly parts?: ExpertParts } = {},
 ): void {
   list.floats(`${block}ffn_gate_inp.weight`, `${router}.weight`, count, hidden);
   const both = `${mlp}experts.gate_up_proj`;
@@ -75,6 +76,25 @@ export function addExperts(
   list.stacked(`${block}ffn_up_exps`, source, shape, "second half");
   const down = list.finder.stack(`${mlp}experts.down_proj`, [count, hidden, feedForward]);
   list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
+}
+
+/** Adds the router, and experts that are stacked and transposed, with gate before up. */
+export function addTurnedExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  { count, feedForward }: ExpertsConfig,
+  block: string,
+  mlp: string,
+  router = "gate",
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}${router}.weight`, count, hidden);
+  const of = 2 * feedForward;
+  const both = list.finder.stack(`${mlp}experts.gate_up_proj`, [count, hidden, of]);
+  const shape = { count, rows: feedForward, columns: hidden };
+  list.turned(`${block}ffn_gate_exps`, both, shape, { of });
+  list.turned(`${block}ffn_up_exps`, both, shape, { start: feedForward, of });
+  const down = list.finder.stack(`${mlp}experts.down_proj`, [count, feedForward, hidden]);
+  list.turned(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
 }
 
 /** Adds the shared experts to the list, stored as one. */

@@ -1,5 +1,4 @@
 import { type Checkpoint, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
-import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
 import {
   HUNYUAN_MOE,
   HUNYUAN_NORMS,
@@ -17,6 +16,7 @@ import {
   addExperts,
   addGatedExperts,
   addSharedExperts,
+  addTurnedExperts,
   expertEntries,
   type ExpertsConfig,
   gatedExpertEntries,
@@ -50,7 +50,15 @@ export function convertQwen2Moe(config: Fields, list: TensorList, prefix: string
 /** Converts the text part of Qwen3-VL's mixtures of experts. Each expert's matrices are transposed. */
 export function convertQwen3VlMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   const checkpoint = QWEN3VLMOE.checkpoints!.qwen3_vl_moe;
-  return convert(config, list, prefix, QWEN3VLMOE, readExperts(config, true), checkpoint, addTurnedExperts);
+  return convert(
+    config,
+    list,
+    prefix,
+    QWEN3VLMOE,
+    readExperts(config, true),
+    checkpoint,
+    (list, decoder, experts, block, mlp) => addTurnedExperts(list, decoder, experts, block, mlp),
+  );
 }
 
 /** Converts OLMoE, whose experts are weighed by the softmax over all. */
@@ -168,21 +176,4 @@ function convert(
     feedForward: ({ block, from }, decoder) => add(list, decoder, experts, block, `${from}mlp.`),
   });
   return { ...parts, entries: [...parts.entries, ...expertEntries(family.architecture, experts)] };
-}
-
-function addTurnedExperts(
-  list: TensorList,
-  { hidden }: DecoderConfig,
-  { count, feedForward }: ExpertsConfig,
-  block: string,
-  mlp: string,
-): void {
-  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}gate.weight`, count, hidden);
-  const of = 2 * feedForward;
-  const both = list.finder.stack(`${mlp}experts.gate_up_proj`, [count, hidden, of]);
-  const shape = { count, rows: feedForward, columns: hidden };
-  list.turned(`${block}ffn_gate_exps`, both, shape, { of });
-  list.turned(`${block}ffn_up_exps`, both, shape, { start: feedForward, of });
-  const down = list.finder.stack(`${mlp}experts.down_proj`, [count, feedForward, hidden]);
-  list.turned(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
 }

@@ -3,6 +3,7 @@ import {
   addExperts,
   addSharedExperts,
   expertEntries,
+  type ExpertParts,
   type ExpertsConfig,
   MAX,
   readCounts,
@@ -11,7 +12,6 @@ import { type Fields, inWords } from "../checkpoint/json.ts";
 import { addFeedForward, convertDecoder, type OwnBlocks } from "../decoder.ts";
 import { DEEPSEEK } from "../../engine/architectures/decoders/deepseek.ts";
 import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
-import { MINIMAX_M2 } from "../../engine/architectures/decoders/qwen_moe.ts";
 import {
   BAILINGMOE2,
   DOTS1,
@@ -32,8 +32,6 @@ const MAX_SCALE = 1e4;
 export const [SOFTMAX, SIGMOID] = [1, 2];
 /** Share of each head that is rotated, by GLM-4.5's default. llama.cpp uses it for Ling, too. */
 const PARTIAL_ROTARY = 0.5;
-/** Rotary base of MiniMax M2, by its configuration class. */
-const MINIMAX_ROPE_BASE = 5_000_000;
 
 /** Converts GLM-4.5, 4.6 and 4.7, including Air. */
 export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
@@ -184,40 +182,6 @@ export function withDenseCount(config: Fields, layers: number): Fields {
   );
 }
 
-/** Converts MiniMax M2. */
-export function convertMinimaxM2(config: Fields, list: TensorList, prefix: string): ModelParts {
-  config.mustBe("scoring_func", "sigmoid", "sigmoids weigh experts");
-  config.mustBe("use_routing_bias", true, "GGUF's readers expect the bias of the choice");
-  config.mustBe("use_qk_norm", true, "GGUF's readers expect norms of queries and keys");
-  config.mustBe("qk_norm_type", "per_layer", "GGUF's readers support no other norms of queries and keys");
-  config.mustBe("shared_intermediate_size", 0, "shared experts are not computed");
-  const kinds = config.get("attn_type_list") ?? [];
-  if (!Array.isArray(kinds) || kinds.some((kind) => kind !== 1)) {
-    config.refuse("attn_type_list", inWords(kinds), "1 for each layer, as MiniMax M2 has it");
-  }
-  const headDim = config.count("head_dim", LIMITS.headDim);
-  const experts = readCounts(config, { count: "num_local_experts", feedForward: "intermediate_size" });
-  const checkpoint: Checkpoint = {
-    ropeBase: MINIMAX_ROPE_BASE,
-    partialRotary: config.count("rotary_dim", headDim, headDim) / headDim,
-  };
-  const parts = convertDecoder(config, list, prefix, MINIMAX_M2, checkpoint, {
-    feedForward({ block, from: layer }, decoder) {
-      const from = `${layer}block_sparse_moe.`;
-      addExperts(list, decoder, experts, block, from, { parts: { gate: "w1", up: "w3", down: "w2" } });
-      list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, experts.count);
-    },
-  });
-  return {
-    ...parts,
-    entries: [
-      ...parts.entries,
-      ...expertEntries("minimax-m2", experts),
-      entry("minimax-m2.expert_gating_func", "UINT32", SIGMOID),
-    ],
-  };
-}
-
 /** Converts DeepSeekMoE, DeepSeek's first mixture of experts. */
 export function convertDeepseek(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("scoring_func", "softmax", "GGUF's readers support no other scores of this architecture");
@@ -261,7 +225,10 @@ export function readSharedExperts(
   };
 }
 
-/** Converts a decoder whose experts follow leading dense layers. */
+/**
+ * Converts a decoder whose experts follow leading dense layers. `further` adds other tensors of a layer before its
+ * feed-forward block.
+ */
 export function convertSharedExperts(
   config: Fields,
   list: TensorList,
@@ -276,22 +243,28 @@ export function convertSharedExperts(
     /** Modules of the router and of the shared experts; by default "gate" and "shared_experts". */
     readonly router?: string;
     readonly sharedModule?: string;
+    /** The experts' module; by default "mlp". */
+    readonly module?: string;
+    /** Module names of an expert's matrices; by default gate_proj, up_proj and down_proj. */
+    readonly parts?: ExpertParts;
     readonly sharedWidth: number;
     /** GGUF's code for weighing experts; by default sigmoids. */
     readonly gating?: number;
   },
   entries: readonly Entry[],
   attention?: OwnBlocks["attention"],
+  further?: OwnBlocks["feedForward"],
 ): ModelParts {
   const parts = convertDecoder(config, list, prefix, family, checkpoint, {
     attention,
     feedForward(names, decoder, layer) {
-      if (layer < experts.dense) return addFeedForward(list, decoder, names);
       const { block, from } = names;
-      const mlp = `${from}mlp.`;
+      further?.(names, decoder, layer);
+      if (layer < experts.dense) return addFeedForward(list, decoder, names);
       const { bias, biasName = "exp_probs_b.bias", router = "gate", sharedModule = "shared_experts" } =
         experts;
-      addExperts(list, decoder, experts, block, mlp, { router: mlp + router });
+      const mlp = `${from}${experts.module ?? "mlp"}.`;
+      addExperts(list, decoder, experts, block, mlp, { router: mlp + router, parts: experts.parts });
       if (bias) list.vector(block + biasName, mlp + bias, experts.count);
       if (experts.sharedWidth === 0) return;
       addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}${sharedModule}.`);

@@ -77,7 +77,10 @@ export const CONFIG_KEYS = {
   feedForward: "intermediate_size",
   headDim: "head_dim",
 };
-export type ConfigKeys = Partial<Readonly<typeof CONFIG_KEYS>>;
+export type ConfigKeys = Partial<Readonly<typeof CONFIG_KEYS>> & {
+  /** The key of a value head's dimensions; by default a value head is as wide as a key head. */
+  readonly valueDim?: string;
+};
 
 /** What config.json says about a dense decoder. */
 export interface DecoderConfig {
@@ -87,6 +90,7 @@ export interface DecoderConfig {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
+  readonly valueDim?: number;
   readonly vocabulary: number;
   readonly context: number;
   readonly epsilon: number;

@@ -15,7 +15,7 @@ const MAX_LIMIT = 1e9;
  * last layers bound SwiGLU's factors. Sources: Hugging Face transformers, models/step3p7; llama.cpp,
  * src/models/step35.cpp.
  */
-const STEP35: Family = {
+export const STEP35: Family = {
   architecture: "step35",
   traits: { headNorms: true, outputGate: { activation: "sigmoid", perHead: true } },
   allows: { experts: true, layersDiffer: true },
@@ -55,7 +55,7 @@ const PERIOD = 4;
  * window use YaRN and partial rotation. Sources: Hugging Face transformers, models/laguna; llama.cpp,
  * src/models/laguna.cpp.
  */
-const LAGUNA: Family = {
+export const LAGUNA: Family = {
   architecture: "laguna",
   traits: { headNorms: true, outputGate: { activation: "softplus", perHead: true } },
   allows: { experts: true, layersDiffer: true },

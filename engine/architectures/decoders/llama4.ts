@@ -16,11 +16,11 @@ import type { LayerAttention } from "../parts/windows.ts";
 
 /** Values that the checkpoints share and files do not state: the chunk's tokens, and the queries' temperature. */
 const CHUNK = 8192;
-const TEMPERATURE = { scale: 0.1, length: 8192 };
+export const TEMPERATURE = { scale: 0.1, length: 8192 };
 /** Layers per period. The last layer of a period attends to all tokens and has no positions. */
 const PERIOD = 4;
 /** The number of experts of Maverick, whose heads have no norms. No key says so. */
-const EXPERTS_WITHOUT_NORMS = 128;
+export const EXPERTS_WITHOUT_NORMS = 128;
 
 /**
  * Llama 4 Scout and Maverick. Layers with positions attend within chunks, and their heads are normed without weights.

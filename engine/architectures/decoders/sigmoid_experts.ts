@@ -199,7 +199,7 @@ export const DOTS1: Family = {
  * heads, and values are scaled. A layer without a router has no experts. Sources: Hugging Face transformers,
  * models/mimo_v2_flash; llama.cpp, src/models/mimo2.cpp.
  */
-const MIMO2: Family = {
+export const MIMO2: Family = {
   architecture: "mimo2",
   traits: {},
   allows: { experts: true, layersDiffer: true, valuesDiffer: true },
@@ -244,7 +244,7 @@ const CLAMPED: GatedUnit = { activation: "swiglu_oai" };
  * it leaves the indexer out. Sources: Hugging Face transformers, models/minimax_m3_vl; llama.cpp,
  * src/models/minimax-m3.cpp.
  */
-const MINIMAX_M3: Family = {
+export const MINIMAX_M3: Family = {
   architecture: "minimax-m3",
   traits: { headNorms: true },
   allows: { experts: true },

@@ -8,7 +8,7 @@ const REST = {
   ids: ["the", [257]],
 } as const;
 
-const namesOf = (prefix: string): Published["names"] => [
+export const namesOf = (prefix: string): Published["names"] => [
   ...attentionNames(prefix),
   [/^output$/, "lm_head"],
   [/^blk\.(\d+)\.(ffn|post_attention)_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
@@ -19,7 +19,7 @@ const namesOf = (prefix: string): Published["names"] => [
 /**
  * Returns the changes for sigmoid-weighted experts in all layers except the first. `bias` names the bias of the choice.
  */
-const sigmoidExperts = (
+export const sigmoidExperts = (
   bias: string,
   { layers = 4, ours = "exp_probs_b.bias" } = {},
 ): Published["change"] =>
@@ -507,7 +507,12 @@ export const GRANITE_SWA: Published = {
 };
 
 /** Writes the experts' matrices transposed, with gate and up side by side. */
-function turnedExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+export function turnedExperts(
+  tensors: Map<string, StoredTensor>,
+  floats: (name: string) => Floats,
+  layers: readonly number[] = [0, 1, 2, 3],
+  experts = (layer: number) => `model.language_model.layers.${layer}.mlp.experts.`,
+): void {
   const turned = (parts: readonly Floats[]): StoredTensor => {
     const [experts, rows, columns] = parts[0].shape;
     const width = rows * parts.length;
@@ -521,9 +526,9 @@ function turnedExperts(tensors: Map<string, StoredTensor>, floats: (name: string
     }
     return storeFloats("F32", [experts, columns, width], values);
   };
-  for (let i = 0; i < 4; i++) {
+  for (const i of layers) {
     const own = (part: string) => floats(`blk.${i}.ffn_${part}_exps.weight`);
-    const from = `model.language_model.layers.${i}.mlp.experts.`;
+    const from = experts(i);
     tensors.set(`${from}gate_up_proj`, turned([own("gate"), own("up")]));
     tensors.set(`${from}down_proj`, turned([own("down")]));
   }

@@ -25,6 +25,7 @@ import {
   TRINITY,
 } from "./mixtures.ts";
 import type { Published } from "./model.ts";
+import { LAGUNA, LLAMA4, MIMO2, MINIMAX_M3 } from "./windowed.ts";
 
 /** Seeded models as their makers would publish them. */
 export const PUBLISHED: Readonly<Record<string, Published>> = {
@@ -50,9 +51,13 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   Hy3: HY3,
   "K-EXAONE": K_EXAONE,
   "Ling 2.0": LING2,
+  Laguna: LAGUNA,
+  "Llama 4": LLAMA4,
   Mamba2: MAMBA2,
   "Mellum 2": MELLUM2,
+  "MiMo V2 Flash": MIMO2,
   "MiniMax M2": MINIMAX_M2,
+  "MiniMax M3": MINIMAX_M3,
   OLMoE: OLMOE,
   "Qwen2 with experts": QWEN2_MOE,
   "Qwen3-VL with experts": QWEN3_VL_MOE,
