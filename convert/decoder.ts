@@ -16,6 +16,7 @@ import {
 } from "../engine/architectures/traits.ts";
 import type { Fields } from "./checkpoint/json.ts";
 import { decoderEntries, llama3Factors, readDecoderConfig } from "./decoder_config.ts";
+import { addJoined, addJoinedBiases, addTransposed } from "./made_of_modules.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs, type Runs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -159,10 +160,10 @@ export function addLayer(
       const parts = Object.entries({ attn_q: heads, attn_k: kvHeads, attn_v: kvHeads });
       const rows = parts.map(([part, count]) => [from + modules[part], count * headDim] as const);
       return kind === "bias"
-        ? list.joinedVectors(`${target}.bias`, rows)
-        : list.joined(target, rows, columns);
+        ? addJoinedBiases(list, `${target}.bias`, rows)
+        : addJoined(list, target, rows, columns);
     }
-    if (checkpoint.transposed && kind === "matrix") return list.transposed(target, module, rows, columns);
+    if (checkpoint.transposed && kind === "matrix") return addTransposed(list, target, module, rows, columns);
     const turned = rotated && traits.interleavedRope && !checkpoint.pairsKept;
     switch (kind) {
       case "matrix":
@@ -187,11 +188,13 @@ export function addFeedForward(
   list: TensorList,
   decoder: DecoderConfig,
   { block, from }: LayerNames,
+  checkpoint: Checkpoint = {},
 ): void {
+  const modules = modulesOf({}, checkpoint);
   feedForwardTensors(
     {},
     { ...decoder, embedding: decoder.hidden },
-    ({ name, shape: [columns, rows] }) => list.matrix(block + name, from + MODULES[name], rows, columns),
+    ({ name, shape: [columns, rows] }) => list.matrix(block + name, from + modules[name], rows, columns),
   );
 }
 

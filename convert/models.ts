@@ -21,6 +21,7 @@ import { convertGemma3n } from "./dense/gemma3n.ts";
 import { convertGemma4 } from "./dense/gemma4.ts";
 import { convertGptOss } from "./mixtures/gpt_oss.ts";
 import type { Fields } from "./checkpoint/json.ts";
+import { convertBailingMoe3, convertKimiLinear } from "./hybrids/kimi_linear.ts";
 import { convertLfm2, convertLfm2Moe } from "./hybrids/lfm2.ts";
 import { convertGraniteMoe } from "./mixtures/granite_moe.ts";
 import { convertMamba2 } from "./hybrids/mamba2.ts";
@@ -35,6 +36,8 @@ import {
 } from "./mixtures/mixtures.ts";
 import { convertLlama4 } from "./mixtures/llama4.ts";
 import { convertMinimaxM2, convertMinimaxM3 } from "./mixtures/minimax.ts";
+import { convertSmallThinker } from "./mixtures/smallthinker.ts";
+import { convertStep35 } from "./mixtures/step35.ts";
 import { convertLaguna, convertMimo2 } from "./mixtures/windowed.ts";
 import { convertNemotronH } from "./hybrids/nemotron_h.ts";
 import { readNumbers } from "./quantized/numbers.ts";
@@ -96,6 +99,11 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   llama4_text: { architecture: "llama4", convert: convertLlama4 },
   laguna: { architecture: "laguna", convert: convertLaguna },
   mimo_v2_flash: { architecture: "mimo2", convert: convertMimo2 },
+  step3p5: { architecture: "step35", convert: convertStep35 },
+  step3p7: { architecture: "step35", convert: convertStep35 },
+  smallthinker: { architecture: "smallthinker", convert: convertSmallThinker },
+  kimi_linear: { architecture: "kimi-linear", convert: convertKimiLinear },
+  bailing_hybrid: { architecture: "bailingmoe3", convert: convertBailingMoe3 },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
@@ -174,7 +182,7 @@ const CLASSIFIER = "score";
 
 /** The tensors of vision towers. */
 export const VISION =
-  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision|patch_merge_mlp)\./;
+  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision|patch_merge_mlp|vit_large_projector)\./;
 
 /** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [

@@ -107,6 +107,22 @@ const REFUSED: readonly (readonly [what: string, of: Published, config: Config, 
     ...PUBLISHED["Llama 4"].config,
     no_rope_layers: [1, 1, 1, 1, 1],
   }, "no_rope_layers"],
+  ["Step 3.5 that turns whole heads in full layers", PUBLISHED["Step 3.5"], {
+    ...PUBLISHED["Step 3.5"].config,
+    partial_rotary_factors: Array(7).fill(1),
+  }, "partial_rotary_factor"],
+  ["SmallThinker with a window in the first layer", PUBLISHED.SmallThinker, {
+    ...PUBLISHED.SmallThinker.config,
+    sliding_window_layout: Array(5).fill(1),
+  }, "sliding_window_layout"],
+  ["Kimi Linear with other taps", PUBLISHED["Kimi Linear"], {
+    ...PUBLISHED["Kimi Linear"].config,
+    linear_conv_kernel_dim: 3,
+  }, "linear_conv_kernel_dim"],
+  ["Ling 3.0 with decays without a bound", PUBLISHED["Ling 3.0"], {
+    ...PUBLISHED["Ling 3.0"].config,
+    kda_safe_gate: false,
+  }, "kda_safe_gate"],
   ["Mamba2 with biases", MAMBA2, { ...MAMBA2.config, use_bias: true }, "use_bias"],
   ["Mamba2 of another width", MAMBA2, { ...MAMBA2.config, expand: 4 }, "expand"],
   ["Phi with another activation", PUBLISHED["Phi-2"], { hidden_act: "gelu" }, "hidden_act"],

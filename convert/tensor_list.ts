@@ -194,38 +194,6 @@ export class TensorList {
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
-  /** Adds a matrix that the checkpoint stores transposed, in floats: [columns, rows]. */
-  transposed(name: string, module: string, rows: number, columns: number): void {
-    this.turned(name, this.finder.stack(`${module}.weight`, [columns, rows]), { count: 1, rows, columns });
-    this.tensors.push({ ...this.tensors.pop()!, shape: [columns, rows] });
-  }
-
-  /** Adds one matrix of the rows of several modules. */
-  joined(
-    name: string,
-    parts: readonly (readonly [module: string, rows: number])[],
-    columns: number,
-  ): void {
-    const start = this.tensors.length;
-    for (const [module, rows] of parts) this.matrix(name, module, rows, columns);
-    const made = this.tensors.splice(start);
-    const other = made.find(({ name, type }) => name !== made[0].name || type !== made[0].type);
-    if (other) {
-      const detail = `must have the same format as ${quote(parts[0][0])}, because both become one matrix`;
-      refuse(this.finder.folder, `tensor ${quote(parts[1][0])}`, detail);
-    }
-    const rows = parts.reduce((sum, [, rows]) => sum + rows, 0);
-    this.tensors.push(joinTensors(made, [columns, rows]));
-  }
-
-  /** Adds one vector of the biases of several modules. */
-  joinedVectors(name: string, parts: readonly (readonly [module: string, length: number])[]): void {
-    const start = this.tensors.length;
-    for (const [module, length] of parts) this.vector(name, `${module}.bias`, length);
-    const made = this.tensors.splice(start);
-    this.tensors.push(joinTensors(made, [parts.reduce((sum, [, length]) => sum + length, 0)]));
-  }
-
   /** Adds a matrix without its first `unread` rows. The matrix is small or sensitive, so it is never quantized. */
   table(name: string, module: string, rows: number, columns: number, unread = 0): void {
     const sourceRows = rows + unread;

@@ -17,7 +17,7 @@ const MAX_RANK = 65_536;
 const MAX_SHARED = 64;
 
 /** Shape of latent attention. */
-interface LatentConfig {
+export interface LatentConfig {
   readonly rank: number;
   /** Rank of queries; 0 if they are computed directly from the rows. */
   readonly queryRank: number;
@@ -174,7 +174,7 @@ function convertLatent(
   return { ...parts, entries: withLatentHeads(architecture, parts.entries, latent) };
 }
 
-function readLatent(config: Fields): LatentConfig {
+export function readLatent(config: Fields): LatentConfig {
   const count = (name: string) => config.count(name, MAX_RANK);
   return {
     rank: count("kv_lora_rank"),
@@ -206,12 +206,13 @@ function readGroups(config: Fields, gating: number): { readonly count: number; r
   return { count, used: config.count("topk_group", count, count) };
 }
 
-function addLatent(
+export function addLatent(
   list: TensorList,
   { hidden, heads }: DecoderConfig,
   { rank, queryRank, plain, rotated, valueLength }: LatentConfig,
   block: string,
   from: string,
+  output = "o_proj",
 ): void {
   const queries = heads * (plain + rotated);
   if (queryRank === 0) list.matrix(`${block}attn_q`, `${from}q_proj`, queries, hidden);
@@ -226,10 +227,10 @@ function addLatent(
   const both = list.finder.stack(`${from}kv_b_proj.weight`, [heads * each, rank]);
   list.turned(`${block}attn_k_b`, both, { count: heads, rows: rank, columns: plain }, { each });
   list.lastRows(`${block}attn_v_b`, both, { count: heads, rows: valueLength, columns: rank }, each);
-  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * valueLength);
+  list.matrix(`${block}attn_output`, from + output, hidden, heads * valueLength);
 }
 
-function latentEntries(
+export function latentEntries(
   architecture: string,
   latent: LatentConfig,
   groups: { readonly count: number; readonly used: number },
@@ -248,12 +249,12 @@ function latentEntries(
  * Returns the keys of a decoder with one KV head, the token's latent row. The key of YaRN's multiplier holds a tenth of
  * it.
  */
-function withLatentHeads(
+export function withLatentHeads(
   architecture: string,
   entries: readonly Entry[],
   { rank, rotated }: LatentConfig,
 ): Entry[] {
-  const values: Readonly<Record<string, (value: number) => number>> = {
+  const values: Readonly<Record<string, ((value: number) => number) | undefined>> = {
     "attention.head_count_kv": () => 1,
     "attention.key_length": () => rank + rotated,
     "attention.value_length": () => rank,
@@ -261,6 +262,7 @@ function withLatentHeads(
   };
   return entries.map((one) => {
     const change = values[one.key.slice(architecture.length + 1)];
-    return change ? { ...one, value: change(one.value as number) } : one;
+    // Hybrids list the KV heads of each layer.
+    return change && typeof one.value === "number" ? { ...one, value: change(one.value) } : one;
   });
 }

@@ -260,7 +260,7 @@ export function convertSharedExperts(
     feedForward(names, decoder, layer) {
       const { block, from } = names;
       further?.(names, decoder, layer);
-      if (layer < experts.dense) return addFeedForward(list, decoder, names);
+      if (layer < experts.dense) return addFeedForward(list, decoder, names, checkpoint);
       const { bias, biasName = "exp_probs_b.bias", router = "gate", sharedModule = "shared_experts" } =
         experts;
       const mlp = `${from}${experts.module ?? "mlp"}.`;

@@ -18,7 +18,7 @@ interface Ropes {
   readonly near?: Fields;
 }
 
-function readRopes(config: Fields, windows: boolean): Ropes {
+export function readRopes(config: Fields, windows: boolean): Ropes {
   const ropes = config.fields("rope_parameters") ??
     config.refuse("rope_parameters", "nothing", "an object of full_attention and sliding_attention");
   const of = (kind: string) => ropes.fields(kind) ?? ropes.refuse(kind, "nothing", "an object");
@@ -28,7 +28,7 @@ function readRopes(config: Fields, windows: boolean): Ropes {
 }
 
 /** Returns the rotated dimensions of a head. */
-function rotatedOf(rope: Fields, headDim: number): number {
+export function rotatedOf(rope: Fields, headDim: number): number {
   return Math.floor(headDim * rope.positive("partial_rotary_factor", 1, 1));
 }
 
@@ -104,7 +104,7 @@ function gatesAreOfHeads(config: Fields, layers: number): boolean {
   );
 }
 
-function windowEntries(
+export function windowEntries(
   architecture: string,
   config: Fields,
   slides: readonly boolean[],

@@ -105,7 +105,7 @@ const PERIOD = 4;
  * ReLU gates. Files without a window have positions in all layers. Sources: "SmallThinker" (arXiv 2507.20984);
  * llama.cpp, src/models/smallthinker.cpp; vLLM's model in the authors' repository (SJTU-IPADS/SmallThinker).
  */
-const SMALLTHINKER: Family = {
+export const SMALLTHINKER: Family = {
   architecture: "smallthinker",
   traits: {},
   allows: { experts: true },

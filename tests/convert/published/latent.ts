@@ -32,7 +32,7 @@ const REST = {
   ids: ["the", [257]],
 } as const;
 
-const NAMES: Names = [
+export const LATENT_NAMES: Names = [
   [/^blk\.(\d+)\.attn_kv_a_mqa$/, "model.layers.$1.self_attn.kv_a_proj_with_mqa"],
   [/^blk\.(\d+)\.attn_(q|kv)_a_norm$/, "model.layers.$1.self_attn.$2_a_layernorm"],
   [/^blk\.(\d+)\.attn_q_(a|b)$/, "model.layers.$1.self_attn.q_$2_proj"],
@@ -44,7 +44,7 @@ const NAMES: Names = [
 ];
 
 /** Returns one matrix with each head's key rows followed by its value rows. */
-function kvRows(k: Floats, v: Floats): StoredTensor {
+export function kvRows(k: Floats, v: Floats): StoredTensor {
   const [heads, rank, plain] = k.shape;
   const each = v.shape[1];
   const rows = new Float32Array(heads * (plain + each) * rank);
@@ -101,7 +101,7 @@ export const GLM47_FLASH: Published = {
     norm_topk_prob: true,
     routed_scaling_factor: 1.8,
   }),
-  names: NAMES,
+  names: LATENT_NAMES,
   change: latent(true),
   ...REST,
 };
@@ -131,7 +131,7 @@ export const DEEPSEEK_V2_LITE: Published = {
     norm_topk_prob: false,
     routed_scaling_factor: 1,
   }),
-  names: NAMES,
+  names: LATENT_NAMES,
   change: latent(false),
   ...REST,
 };
@@ -170,7 +170,7 @@ export const MISTRAL_SMALL_4: Published = {
       },
     }),
   },
-  names: NAMES.map(([ours, theirs]) => [ours, MISTRAL + theirs]),
+  names: LATENT_NAMES.map(([ours, theirs]) => [ours, MISTRAL + theirs]),
   change(tensors, floats) {
     for (let i = 0; i < 4; i++) {
       const layer = `${MISTRAL}model.layers.${i}.`;
@@ -208,7 +208,7 @@ const sparse = (architecture: "deepseek32" | "glm-dsa", config: Config): Publish
     [/^blk\.(\d+)\.indexer\.attn_k$/, "model.layers.$1.self_attn.indexer.wk"],
     [/^blk\.(\d+)\.indexer\.proj$/, "model.layers.$1.self_attn.indexer.weights_proj"],
     [/^blk\.(\d+)\.indexer\.k_norm$/, "model.layers.$1.self_attn.indexer.k_norm"],
-    ...NAMES,
+    ...LATENT_NAMES,
   ],
   change: latent(true, 2),
   ...REST,

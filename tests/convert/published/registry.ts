@@ -5,6 +5,7 @@ import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
 import { FALCON_H1, MAMBA2 } from "./hybrids.ts";
+import { KIMI_LINEAR, LING3 } from "./kimi_linear.ts";
 import { NEOX } from "./gpt_neox.ts";
 import { DEEPSEEK_V2_LITE, DEEPSEEK_V32, GLM47_FLASH, GLM5, MISTRAL_SMALL_4 } from "./latent.ts";
 import {
@@ -25,7 +26,7 @@ import {
   TRINITY,
 } from "./mixtures.ts";
 import type { Published } from "./model.ts";
-import { LAGUNA, LLAMA4, MIMO2, MINIMAX_M3 } from "./windowed.ts";
+import { LAGUNA, LLAMA4, MIMO2, MINIMAX_M3, SMALLTHINKER, STEP35 } from "./windowed.ts";
 
 /** Seeded models as their makers would publish them. */
 export const PUBLISHED: Readonly<Record<string, Published>> = {
@@ -51,7 +52,9 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   Hy3: HY3,
   "K-EXAONE": K_EXAONE,
   "Ling 2.0": LING2,
+  "Kimi Linear": KIMI_LINEAR,
   Laguna: LAGUNA,
+  "Ling 3.0": LING3,
   "Llama 4": LLAMA4,
   Mamba2: MAMBA2,
   "Mellum 2": MELLUM2,
@@ -61,6 +64,8 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   OLMoE: OLMOE,
   "Qwen2 with experts": QWEN2_MOE,
   "Qwen3-VL with experts": QWEN3_VL_MOE,
+  SmallThinker: SMALLTHINKER,
+  "Step 3.5": STEP35,
   Trinity: TRINITY,
   ...DESCRIBED,
 };

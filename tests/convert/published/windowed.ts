@@ -1,7 +1,10 @@
-/** Seeded mixtures of experts as their makers would publish them: Laguna, MiMo V2 Flash, MiniMax M3 and Llama 4. */
+/**
+ * Seeded mixtures of experts as their makers would publish them: Laguna, Step 3.5, MiMo V2 Flash, SmallThinker, MiniMax M3
+ * and Llama 4.
+ */
 import { storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { namesOf, sigmoidExperts, turnedExperts } from "./mixtures.ts";
-import { context, type Floats, layered, type Published } from "./model.ts";
+import { context, type Floats, layered, moduleEach, type Published } from "./model.ts";
 
 const REST = {
   tokenizer: tokenizerOf("qwen3"),
@@ -193,5 +196,96 @@ export const LLAMA4: Published = {
   change: (tensors, floats) =>
     turnedExperts(tensors, floats, [1, 3], (layer) => `model.layers.${layer}.feed_forward.experts.`),
   ownFactors: true,
+  ...REST,
+};
+
+export const STEP35: Published = {
+  architecture: "step35",
+  config: layered({
+    ...COMMON,
+    model_type: "step3p5",
+    num_hidden_layers: 6,
+    num_attention_heads: 4,
+    num_attention_groups: 2,
+    attention_other_setting: { num_attention_heads: 8, num_attention_groups: 2, head_dim: 64 },
+    head_dim: 64,
+    // The last entry of each list is a draft layer's.
+    layer_types: [...kinds("full_attention", "sliding_attention"), "sliding_attention", "sliding_attention"],
+    rope_theta: [...kinds(5e5, 1e4), 1e4, 1e4],
+    partial_rotary_factors: [...kinds(0.5, 1), 1, 1],
+    rope_scaling: {
+      rope_type: "llama3",
+      factor: 2,
+      low_freq_factor: 1,
+      high_freq_factor: 32,
+      original_max_position_embeddings: 128,
+    },
+    num_nextn_predict_layers: 1,
+    sliding_window: 40,
+    moe_num_experts: 12,
+    moe_top_k: 3,
+    moe_layers_enum: "1,2,3,4,5",
+    moe_router_activation: "sigmoid",
+    moe_router_scaling_factor: 1.5,
+    norm_expert_weight: true,
+    use_moe_router_bias: true,
+    share_expert_dim: 256,
+    swiglu_limits: [null, null, null, null, 0.3, 0.3, null],
+    swiglu_limits_shared: [0, 0, 0, 0, 0.5, 0.5, 0],
+  }),
+  names: [
+    [/^blk\.(\d+)\.attn_gate$/, "model.layers.$1.self_attn.g_proj"],
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.moe.gate"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_exps$/, "model.layers.$1.moe.$2_proj"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.share_expert.$2_proj"],
+    ...namesOf("model."),
+  ],
+  shiftedNorms: true,
+  ownFactors: true,
+  change(tensors, floats) {
+    for (let i = 1; i < 6; i++) {
+      tensors.set(`model.layers.${i}.moe.router_bias`, stored(floats(`blk.${i}.exp_probs_b.bias`)));
+    }
+  },
+  ...REST,
+};
+
+export const SMALLTHINKER: Published = {
+  architecture: "smallthinker",
+  config: layered({
+    rms_norm_eps: 1e-6,
+    model_type: "smallthinker",
+    num_hidden_layers: 5,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 32,
+    rope_theta: 1.5e6,
+    tie_word_embeddings: true,
+    moe_ffn_hidden_size: 256,
+    moe_num_primary_experts: 12,
+    moe_num_active_primary_experts: 3,
+    moe_enable_secondary_experts: false,
+    moe_primary_router_apply_softmax: false,
+    norm_topk_prob: true,
+    rope_layout: kinds(0, 1),
+    sliding_window_layout: kinds(0, 1),
+    sliding_window_size: 4096,
+  }),
+  names: [
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.block_sparse_moe.primary_router"],
+    ...namesOf("model."),
+  ],
+  change(tensors, floats) {
+    moduleEach(tensors, floats, 0, 5);
+    for (const [name, tensor] of [...tensors]) {
+      const theirs = name.replace(".mlp.experts.", ".block_sparse_moe.experts.").replace(
+        "_proj.weight",
+        ".weight",
+      );
+      if (!name.includes(".mlp.experts.")) continue;
+      tensors.delete(name);
+      tensors.set(theirs, tensor);
+    }
+  },
   ...REST,
 };
