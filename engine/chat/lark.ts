@@ -28,8 +28,10 @@ export class LarkGrammar {
     return JSON.stringify(text);
   }
 
-  mark({ token, text }: Mark): string {
-    return token === undefined ? this.text(text) : `<[${token}]>`;
+  mark({ token, text, around = ["", ""] }: Mark): string {
+    if (token === undefined) return this.text(text);
+    const [before, after] = around.map((text) => text && this.text(text));
+    return `${before} <[${token}]> ${after}`.trim();
   }
 
   /** Grammar expression that matches any text. */
@@ -46,7 +48,13 @@ export class LarkGrammar {
 
   /** Returns a grammar expression that matches any text up to and including the mark. */
   until(mark: Mark): string {
-    return mark.token === undefined ? this.untilText(mark.text) : `${this.anything} ${this.mark(mark)}`;
+    if (mark.token === undefined) return this.untilText(mark.text);
+    const [before, after] = mark.around ?? ["", ""];
+    if (before === "") return `${this.anything} ${this.mark(mark)}`;
+    // The text before the token ends the matched text, because a longer match would contain it.
+    const name = `UNTIL${this.#names++}`;
+    this.#rules.set(name, `/(?s:.*)${escapeRegex(before)}/`);
+    return `${name} ${this.mark({ ...mark, around: ["", after] })}`;
   }
 
   /** Returns a grammar expression that matches any text up to and including `end`. */

@@ -11,6 +11,8 @@ export interface Mark {
    * The mark in a reader's input: a UTF-16 unit that text never has if the mark is a token, else its text.
    */
   readonly sign: string;
+  /** Texts before and after the token, which belong to the mark. */
+  readonly around?: readonly [before: string, after: string];
 }
 
 /** Returns a mark that is always text, never a token. */
@@ -47,6 +49,13 @@ export class Marks {
     const mark = { text, token, sign: token === undefined ? text : this.#newSign(token) };
     this.#byText.set(text, mark);
     return mark;
+  }
+
+  /** Returns the mark that consists of texts around another mark. */
+  around(before: string, { text, token, sign }: Mark, after: string): Mark {
+    const whole = before + text + after;
+    if (token === undefined) return textMark(whole);
+    return { text: whole, token, sign: before + sign + after, around: [before, after] };
   }
 
   /** Returns whether the vocabulary has the text as one token. */

@@ -60,6 +60,7 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "Kimi K2": ["Kimi-K2-Instruct", "Kimi-K2-Thinking", "moonshotai-Kimi-K2"],
   "Command R7B": ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"],
   "MiniMax M2": ["MiniMax-M2"],
+  "DeepSeek V3.2": ["deepseek-ai-DeepSeek-V3.2"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -75,8 +76,6 @@ const GENERAL = {
   ],
   thinking: [
     "HuggingFaceTB-SmolLM3-3B",
-    "deepseek-ai-DeepSeek-V3.2",
-    "deepseek-ai-DeepSeek-V4",
     "openbmb-MiniCPM5-1B",
   ],
 };
@@ -99,6 +98,12 @@ const granite: Partial<FormatCase> = {
   },
 };
 
+/** DeepSeek V4 gives the block of calls another name. */
+const deepseekV4: Partial<FormatCase> = {
+  write: (script) =>
+    caseOf("DeepSeek V3.2").write(script).replaceAll("｜DSML｜function_calls>", "｜DSML｜tool_calls>"),
+};
+
 export const REAL_TEMPLATES: readonly RealTemplate[] = [
   ...Object.entries(OF_FORMATS).flatMap(([title, names]) => names.map((name) => ({ name, title }))),
   { name: "LFM2.5-8B-A1B", title: "LFM2.5", tells: unescaped },
@@ -106,6 +111,7 @@ export const REAL_TEMPLATES: readonly RealTemplate[] = [
   ...GENERAL.plain.map((name) => ({ name, title: "Gemma 3" })),
   ...GENERAL.thinking.map((name) => ({ name, title: "Gemma 3", changes: { thinks: true } })),
   { name: "Cohere2MoE", title: "Command R7B", changes: north },
+  { name: "deepseek-ai-DeepSeek-V4", title: "DeepSeek V3.2", changes: deepseekV4 },
 ];
 
 function caseOf(title: string): FormatCase {

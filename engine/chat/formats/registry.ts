@@ -1,5 +1,6 @@
 import { cohere } from "./cohere.ts";
 import { deepseek } from "./deepseek.ts";
+import { dsml } from "./dsml.ts";
 import type { CallFormat } from "./format.ts";
 import { gemma } from "./gemma.ts";
 import { general } from "./general.ts";
@@ -29,6 +30,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   olmo,
   qwenXml,
   glm,
+  dsml,
   deepseek,
   kimi,
   cohere,

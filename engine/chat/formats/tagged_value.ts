@@ -31,6 +31,11 @@ function writeValue(
   return lark.part(formOf(value));
 }
 
+/** Returns whether `taggedValue` writes the value as text without quotes. */
+export function isWrittenAsText(value: Value, end: Mark): boolean {
+  return value.kind === "text" || (value.kind === "choice" && isPlainChoice(value, end));
+}
+
 /** Returns whether the texts can be written unchanged between tags. */
 function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): boolean {
   return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
@@ -51,8 +56,7 @@ export function* readTaggedValue(
   marks: Marks,
   value?: Value,
 ): Reading<boolean> {
-  const isText = value?.kind === "text" || (value?.kind === "choice" && isPlainChoice(value, end));
-  if (isText) {
+  if (value && isWrittenAsText(value, end)) {
     emit('"');
     const ended = yield* input.until([end], (text) => emit(JSON.stringify(text).slice(1, -1)));
     if (ended) emit('"');

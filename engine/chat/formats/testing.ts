@@ -9,6 +9,7 @@ import type { Tool } from "../types.ts";
 import {
   COHERE_CALLS,
   DEEPSEEK_CALLS,
+  DSML_CALLS,
   EXAONE_CALLS,
   glmCalls,
   KIMI_CALLS,
@@ -23,6 +24,7 @@ import {
   cohere,
   deepseekBlocks,
   deepseekCalls,
+  dsml,
   dumps,
   gemma,
   glm,
@@ -303,6 +305,21 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     parts: showing(MINIMAX_CALLS, [...MINIMAX_MARKS, ...THINK_MARKS]),
     write: minimax,
     ...FREE,
+  },
+  {
+    title: "DeepSeek V3.2",
+    format: "dsml",
+    parts: showing(DSML_CALLS, ["｜DSML｜", ...THINK_MARKS]),
+    write: dsml,
+    ...FREE,
+  },
+  {
+    title: "DeepSeek V3.2, without marks in the vocabulary",
+    format: "dsml",
+    parts: showing(DSML_CALLS, []),
+    write: (script) => dsml({ ...script, reasoning: "" }),
+    ...FREE,
+    thinks: false,
   },
   {
     title: "GLM-4.5",

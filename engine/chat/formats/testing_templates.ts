@@ -76,3 +76,10 @@ export const MINIMAX_CALLS =
   '<invoke name="{{ c.name }}">{{ \'\n\' }}{% for key, value in c.arguments.items() %}<parameter name="{{ key }}">' +
   "{{ value if value is string else value | tojson }}</parameter>{{ '\n' }}{% endfor %}</invoke>{{ '\n' }}" +
   "{% endfor %}</minimax:tool_call>";
+
+export const DSML_CALLS =
+  "{{ '\n\n' }}<｜DSML｜function_calls>{{ '\n' }}{% for c in m.tool_calls %}{% set c = c.function %}" +
+  "<｜DSML｜invoke name=\"{{ c.name }}\">{{ '\n' }}{% for key, value in c.arguments.items() %}" +
+  "<｜DSML｜parameter name=\"{{ key }}\" string=\"{{ 'true' if value is string else 'false' }}\">" +
+  "{{ value if value is string else value | tojson }}</｜DSML｜parameter>{{ '\n' }}{% endfor %}</｜DSML｜invoke>" +
+  "{{ '\n' }}{% endfor %}</｜DSML｜function_calls>";

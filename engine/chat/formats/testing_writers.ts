@@ -106,6 +106,17 @@ export function minimax({ reasoning, content, calls }: Script): string {
   return [lines(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
 }
 
+export function dsml({ reasoning, content, calls }: Script): string {
+  const parameter = ([name, value]: [string, Json]) =>
+    `<｜DSML｜parameter name="${name}" string="${typeof value === "string"}">` +
+    `${typeof value === "string" ? value : dumps(value)}</｜DSML｜parameter>\n`;
+  const invokes = calls.map(({ name, args }) =>
+    `<｜DSML｜invoke name="${name}">\n${Object.entries(args).map(parameter).join("")}</｜DSML｜invoke>\n`
+  );
+  return think("<think>", "</think>")(reasoning) + content +
+    (calls.length > 0 ? `<｜DSML｜function_calls>\n${invokes.join("")}</｜DSML｜function_calls>` : "");
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
