@@ -8,6 +8,7 @@ import { FORMATS } from "../engine/gguf/formats.ts";
 import ggml from "../engine/gguf/ggml_types.json" with { type: "json" };
 import { BATCH_ENDPOINTS, ENDPOINTS } from "../routes/endpoints.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
+import llamaCpp from "./llama_cpp_architectures.json" with { type: "json" };
 
 /* Claims of documents about families, formats and endpoints, compared with the registries. */
 
@@ -49,6 +50,13 @@ Deno.test("claims: MODELS.md's table of memory names only architectures of the r
   const names = cellsOf(table, /^(?!---|model \()/).flatMap(([, architectures]) => architectures.split(", "));
   assert(names.length > 40);
   assertEquals(names.filter((name) => !ARCHITECTURE_NAMES.includes(name)), []);
+});
+
+Deno.test("claims: MODELS.md lists each architecture of llama.cpp that compy lacks, and no other", async () => {
+  const text = await read("docs/MODELS.md");
+  const table = text.slice(text.indexOf("| why compy lacks them |")).split("\n\n")[0];
+  const listed = cellsOf(table, /^(?!---|why )/).flatMap(([, names]) => names.split(", "));
+  assertEquals(listed.sort(), llamaCpp.names.filter((name) => !ARCHITECTURE_NAMES.includes(name)).sort());
 });
 
 Deno.test("claims: the README states the number of families in the registry", async () => {

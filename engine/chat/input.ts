@@ -38,7 +38,10 @@ export class Input {
         this.#text = this.#text.slice(found.mark.sign.length);
         return found.mark;
       }
-      this.#emit(this.#text.length - (this.#ended ? 0 : this.#undecided(marks)), emit);
+      const undecided = this.#undecided(marks);
+      // An answer may end inside a mark that has text around its token. That token is never text.
+      const isCut = undecided > 0 && !this.#text.slice(-undecided).isWellFormed();
+      this.#emit(this.#text.length - (this.#ended && !isCut ? 0 : undecided), emit);
       if (this.#ended) return undefined;
       yield;
     }

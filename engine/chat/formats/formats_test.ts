@@ -33,7 +33,9 @@ for (
     for (const { reasoning, content, calls } of readEveryBeginning(made, plan, text)) {
       if (made.form.markers.size > 0) {
         assert(script.reasoning.startsWith(reasoning.trimEnd()), `${reasoning} of ${text}`);
-        assert(script.content.startsWith(content.trimEnd()), `${content} of ${text}`);
+        // The tags of this format begin with text before their token.
+        const shown = format === "dsml" ? content.replace(/<$/, "") : content;
+        assert(script.content.startsWith(shown.trimEnd()), `${content} of ${text}`);
       }
       for (const [i, { name, arguments: args }] of calls.entries()) {
         assertEquals(name, whole.calls[i].name);
