@@ -284,9 +284,9 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
     ({ tensors }) => void tensors.set("model.extra", storeFloats("F32", [1], new Float32Array(1))),
     [`tensor "model.extra"`, "no part of the model reads it"],
   ],
-  "another model type": [({ config }) => void (config.model_type = "gpt_neox"), [
+  "another model type": [({ config }) => void (config.model_type = "bloom"), [
     `key "model_type"`,
-    `"gpt_neox"`,
+    `"bloom"`,
   ]],
   "another rotary scaling": [
     (checkpoint) => void (rope(checkpoint).rope_type = "yarn"),

@@ -153,6 +153,13 @@ export function addLayer(
       const of = (heads + 2 * kvHeads) * headDim;
       return list.matrix(target, from + checkpoint.grouped, rows, columns, { of, rowOrder });
     }
+    if (checkpoint.grouped && name === "attn_qkv") {
+      const order = ["attn_q", "attn_k", "attn_v"].flatMap((part) => groupedRows(part, decoder));
+      if (kind === "bias") {
+        return list.vector(`${target}.bias`, `${from}${checkpoint.grouped}.bias`, columns, { order });
+      }
+      return list.matrix(target, from + checkpoint.grouped, rows, columns, { rowOrder: order });
+    }
     if (Object.hasOwn(constants, name)) {
       return list.made(`${target}.weight`, new Float32Array(columns).fill(constants[name]));
     }

@@ -171,18 +171,28 @@ export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object
  * Prefixes of the embedding: in text models, in multimodal models of Hugging Face and of MLX, in GPT-2's relatives, and
  * in text models without a head.
  */
-const PREFIXES = ["model.", "model.language_model.", "language_model.model.", "model.text_model.", "transformer.", ""];
+const PREFIXES = [
+  "model.",
+  "model.language_model.",
+  "language_model.model.",
+  "model.text_model.",
+  "transformer.",
+  "gpt_neox.",
+  "",
+];
 /** Possible names of the embedding. */
-const EMBEDDINGS = ["embed_tokens", "wte"];
-/** Possible names of the output matrix: in most models, in multimodal ones, in InternLM. */
-const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
+const EMBEDDINGS = ["embed_tokens", "wte", "embed_in"];
+/** Possible names of the output matrix: in most models, in multimodal ones, in InternLM, in GPT-NeoX. */
+const OUTPUTS = ["lm_head", "language_model.lm_head", "output", "embed_out"];
 
 /** Name of a decoder's classification head, which reads the last token's row. */
 const CLASSIFIER = "score";
 
+const VISION_MODULES =
+  "vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|" +
+  "embed_vision|patch_merge_mlp|vit_large_projector";
 /** The tensors of vision towers. */
-export const VISION =
-  /^(model\.)?(vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|embed_vision|patch_merge_mlp|vit_large_projector)\./;
+export const VISION = new RegExp(`^(model\\.)?(${VISION_MODULES})\\.`);
 
 /** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [
@@ -190,7 +200,7 @@ const LEFT_OUT: LeftOut = [
   ["audio", /^(model\.)?(audio_tower|embed_audio)\./],
   ["multi-token prediction", /(^|\.)mtp\./],
   ["rotary frequencies", /\.rotary_emb\.inv_freq$/],
-  ["masks of attention", /\.attn\.(masked_)?bias$/],
+  ["masks of attention", /\.(attn|attention)\.(masked_)?bias$/],
   ["numbers of positions", /(^|\.)embeddings\.position_ids$/],
   ["experts' common bias", /\.mlp\.experts\.bias$/],
   ["next-sentence head", /^(bert\.)?pooler\./],

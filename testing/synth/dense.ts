@@ -271,6 +271,7 @@ export const LAYER_NORMED = {
     },
   }),
   gptneox: decoder<ParallelShape>("gptneox", {
+    checkpoint: { hidden_act: "gelu", use_parallel_residual: true },
     tiny: { ...NEOX, heads: 4, kvHeads: 4, headDim: 64, rotated: 16, parallel: true },
     real: {
       "pythia-1.4b": published([2048, 8192, 24, 50_304, 2048], [16, 16, 128], 1e4, {

@@ -143,6 +143,30 @@ const GPTNEOX: Family = {
     const parallel = b.file.metadata.getBoolean(decoderKeys(b).name("use_parallel_residual"));
     return { parallel: parallel && "normed apart" };
   },
+  checkpoints: {
+    gpt_neox: {
+      grouped: "attention.query_key_value",
+      // The decoder computes GELU's tanh approximation, as llama.cpp does.
+      activation: "gelu",
+      keys: { epsilon: "layer_norm_eps" },
+      partialRotary: 0.25,
+      modules: {
+        token_embd: "embed_in",
+        attn_output: "attention.dense",
+        ffn_up: "mlp.dense_h_to_4h",
+        ffn_down: "mlp.dense_4h_to_h",
+        output_norm: "final_layer_norm",
+      },
+      prepare(config) {
+        config.mustBe("attention_bias", true, "GGUF's readers expect biases");
+        return config.withDefaults({
+          rope_theta: config.get("rotary_emb_base"),
+          partial_rotary_factor: config.get("rotary_pct"),
+        });
+      },
+      entries: (config) => [["use_parallel_residual", "BOOL", config.boolean("use_parallel_residual", true)]],
+    },
+  },
 };
 
 const PHI_KEYS: Checkpoint = {

@@ -15,8 +15,10 @@ export async function walk(
 ): Promise<{ tokens: number[]; finished: boolean }> {
   const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
   // Texts that close structures and that random characters would never spell.
-  const endings = ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>", "</｜DSML｜parameter>\n"]
-    .map((text) => tokenizer.encode(text, { parseSpecial: true }));
+  const tags = form.toolFormat === "dsml"
+    ? ["</think>", "</｜DSML｜parameter>\n"]
+    : ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"];
+  const endings = tags.map((text) => tokenizer.encode(text, { parseSpecial: true }));
   const tokens: number[] = [];
   const take = (token: number) => {
     assert(

@@ -62,7 +62,13 @@ function describe(name: Architecture): Published | undefined {
     tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     shiftedNorms: checkpoint.shiftedNorms,
-    change: checkpoint.transposed ? transposeAll : checkpoint.apart ? splitHeads(shape) : undefined,
+    change: checkpoint.grouped && traits.fusedHeads
+      ? groupHeads(shape, checkpoint.grouped)
+      : checkpoint.transposed
+      ? transposeAll
+      : checkpoint.apart
+      ? splitHeads(shape)
+      : undefined,
     computed: checkpoint.constants && /\.attn_[qk]_norm\./,
     halves: traits.interleavedRope && !checkpoint.pairsKept ? { headDim: shape.headDim } : undefined,
   };
@@ -101,6 +107,25 @@ function splitHeads({ heads, kvHeads, headDim, layers }: DecoderShape): Publishe
           tensors.set(`${module}${name}_proj.${part}`, storeFloats("F32", shape, own));
         }
         if (from !== rows) throw new Error(`attn_qkv has ${rows} rows, expected ${from}`);
+      }
+    }
+  };
+}
+
+/** Stores each head's query, key and value rows one after the other. */
+function groupHeads({ heads, headDim, layers }: DecoderShape, module: string): Published["change"] {
+  return (tensors, floats) => {
+    for (let layer = 0; layer < layers; layer++) {
+      for (const part of ["weight", "bias"]) {
+        const { shape, values } = floats(`blk.${layer}.attn_qkv.${part}`);
+        const size = values.length / (3 * heads);
+        const grouped = values.map((_, i) => {
+          const [head, kind] = [Math.floor(i / size / 3), Math.floor(i / size) % 3];
+          return values[(kind * heads + head) * size + i % size];
+        });
+        if (size % headDim !== 0) throw new Error(`a head has ${size} values`);
+        tensors.delete(`model.layers.${layer}.self_attn.qkv_proj.${part}`);
+        tensors.set(`model.layers.${layer}.${module}.${part}`, storeFloats("F32", [...shape], grouped));
       }
     }
   };
