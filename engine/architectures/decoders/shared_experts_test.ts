@@ -31,7 +31,7 @@ const ROUTES: Readonly<Record<Name, unknown>> = {
   bailingmoe: Array(2).fill([false, true, 1]),
   qwen2moe: Array(2).fill([false, false, 1]),
   "minimax-m2": Array(2).fill([true, true, 1]),
-  "minimax-m3": [[true, true, 2]],
+  "minimax-m3": [[true, true, 1.25]],
 };
 
 for (const name of NAMES) {
