@@ -2,7 +2,7 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import { type Marks, textMark } from "../marks.ts";
-import { type Parameter, writtenParameters } from "../parameters.ts";
+import { type Parameter, parametersOf, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
@@ -29,8 +29,8 @@ export const dsml: CallFormat = {
         const call = lark.rule(oneOf(tools.map((tool) => toolCall(lark, tool, tags))));
         return `"\\n" ${call} ${many ? `(${call})*` : ""} ${lark.mark(tags.end)}`;
       },
-      *readRest(input, answer) {
-        do yield* input.blank(); while (yield* readCall(input, answer, tags, marks));
+      *readRest(input, answer, tools) {
+        do yield* input.blank(); while (yield* readCall(input, answer, tools, tags, marks));
         yield* input.until([tags.end], () => {}); // nothing, in a well-formed answer
       },
     });
@@ -71,11 +71,19 @@ function writeParameter(lark: LarkGrammar, { name, value }: Parameter, tags: Tag
 }
 
 /** Reads the next tool call. Returns false if it is missing or incomplete. */
-function* readCall(input: Input, answer: Answer, tags: Tags, marks: Marks): Reading<boolean> {
+function* readCall(
+  input: Input,
+  answer: Answer,
+  tools: readonly CheckedTool[],
+  tags: Tags,
+  marks: Marks,
+): Reading<boolean> {
   if (!(yield* input.mark([tags.call]))) return false;
   const name = yield* textBefore(input, NAMED);
   if (name === undefined) return false;
   const call = answer.call(name);
+  const tool = tools.find((tool) => tool.name === name);
+  const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
   const emit = (json: string) => answer.args(call, json);
   emit("{");
   for (let separator = "";; separator = ", ") {
@@ -85,7 +93,9 @@ function* readCall(input: Input, answer: Answer, tags: Tags, marks: Marks): Read
     const kind = key === undefined ? undefined : yield* input.accept([`true${NAMED}`, `false${NAMED}`]);
     if (key === undefined || kind === undefined) return false;
     emit(`${separator}${JSON.stringify(key)}: `);
-    const value = kind.startsWith("true") ? { kind: "text" } as const : undefined;
+    const known = values.get(key);
+    const isText = known !== undefined && isWrittenAsText(known, tags.valueEnd);
+    const value = kind.startsWith("true") ? { kind: "text" } as const : isText ? undefined : known;
     if (!(yield* readTaggedValue(input, emit, tags.valueEnd, marks, value))) return false;
   }
   if (!(yield* input.mark([tags.callEnd]))) return false;
