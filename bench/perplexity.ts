@@ -1,6 +1,6 @@
 import { type Candidates, greedyRequest, type KvType } from "../engine/backend/backend.ts";
 import type { AnyBackend } from "../engine/backend/choose.ts";
-import { isSameToken } from "../engine/load/load_draft.ts";
+import { isSameToken } from "../engine/load/draft_vocabulary.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
 import { DEFAULT_KV_TYPE } from "../engine/plan/choices.ts";
 import { ChunkModel, type ChunkOptions, chunksOf } from "./chunks.ts";

@@ -14,6 +14,7 @@ const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["audio", /^a\./],
   ["scales of activations", /\.input_scale$/],
   ["drafting (MTP)", /^mtp\.|\.nextn\./],
+  ["drafter (EAGLE-3)", /(^|\.)eagle3\./],
 ];
 
 /** Kinds of file that are not a model, by `general.type`, and what the user should do. */
@@ -42,8 +43,11 @@ function isDrafting(name: string, layers: number): boolean {
 }
 
 /** Returns the number of layers before the extra layers that draft tokens. */
-export function layersBeforeDrafts({ metadata }: GgufFile, h: Hparams): number {
-  return h.blockCount - ArchitectureKeys.of(metadata).draftingLayers(h.blockCount);
+export function layersBeforeDrafts(
+  { metadata }: GgufFile,
+  { blockCount }: Pick<Hparams, "blockCount">,
+): number {
+  return blockCount - ArchitectureKeys.of(metadata).draftingLayers(blockCount);
 }
 
 /**
@@ -89,8 +93,20 @@ function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): 
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 
-/** Throws GgufError where `general.type` says that the file is not a model. */
+/** Architectures of files that are not a model, and what the user should do. */
+const OTHER_ARCHITECTURES: Readonly<Record<string, Wording>> = {
+  eagle3: ["this drafts tokens for a model; name the model's own file, and this file with ", {
+    draft: undefined,
+  }],
+};
+
+/** Throws GgufError where `general.type` or `general.architecture` says that the file is not a model. */
 export function checkFileType({ metadata }: GgufFile): void {
+  const architecture = metadata.entries.get("general.architecture");
+  if (typeof architecture === "string" && Object.hasOwn(OTHER_ARCHITECTURES, architecture)) {
+    const detail = [`must be a model's (got ${quote(architecture)}): `, ...OTHER_ARCHITECTURES[architecture]];
+    throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
+  }
   if (!metadata.has("general.type")) return;
   const type = metadata.getString("general.type");
   if (!Object.hasOwn(OTHER_TYPES, type)) return;

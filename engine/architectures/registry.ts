@@ -4,7 +4,8 @@ import { type Allowed, type Hparams, readHparams } from "../gguf/hparams/hparams
 import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { PlanAdapters } from "../plan/adapters.ts";
-import { type ImageRows, PlanBuilder, type Value } from "../plan/builder.ts";
+import { PlanBuilder, type Value } from "../plan/builder.ts";
+import type { ImageRows } from "../plan/extra_rows.ts";
 import { finishPlan } from "../plan/finish.ts";
 import { candidates } from "../plan/ops/candidates.ts";
 import { layerNorm } from "../plan/ops/layer_norm.ts";
@@ -32,6 +33,7 @@ import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { fileHasDraftLayer } from "./parts/draft_layer.ts";
+import { addEagle3, type Eagle3 } from "./parts/eagle3.ts";
 import { imageAxes } from "./parts/images.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
 import { textRow } from "./text_row.ts";
@@ -83,6 +85,8 @@ export interface PlanOptions {
   readonly adapters?: PlanAdapters;
   /** Take rows of images. The architecture must: see `imagesOf`. */
   readonly images?: ImageRows;
+  /** A drafter whose tensors are joined to the file's (`joinEagle3`). */
+  readonly drafter?: Eagle3;
 }
 
 /** Returns where images' rows are in the decoder; undefined if it takes none. Throws as buildPlan. */
@@ -104,7 +108,7 @@ export function buildPlan(
   file: GgufFile,
   factors?: RopeFactors,
   pooling: ModelPooling = poolingOf(file),
-  { drafts = false, draftTokens, activations = "fast", adapters, images }: PlanOptions = {},
+  { drafts = false, draftTokens, activations = "fast", adapters, images, drafter }: PlanOptions = {},
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
@@ -114,13 +118,17 @@ export function buildPlan(
     {};
   const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
   const fine = activations === "fine";
-  const builder = new PlanBuilder(file, { drafts, draftTokens, fine, adapters, images });
+  const builder = new PlanBuilder(file, { drafts, draftTokens, fine, adapters, images, drafter });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const axes = images && architecture.images === "grid"
     ? imageAxes(keys, hparams.ropeDimensionCount / 2)
     : undefined;
   const x = architecture.build(builder, hparams, new Rope(hparams, factors, axes));
+  if (drafter) {
+    checkHeads(drafter.hparams);
+    addEagle3(builder, drafter);
+  }
   if (!encoder) {
     const last = (layerNorms ? layerNorm : rmsNorm)(builder, x, norm, hparams.epsilon, "logits");
     candidates(builder, last, hparams.vocabSize, logits);

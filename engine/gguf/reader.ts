@@ -85,9 +85,9 @@ function parse(path: string, source: ReadableBytes, open: OpenSource): GgufFile 
   const tensorCount = readCount(cursor, "tensor count", MIN_TENSOR_BYTES, MAX_TENSORS);
   const keyValueCount = readCount(cursor, "key-value count", MIN_KEY_VALUE_BYTES, MAX_KEY_VALUES);
   const { entries, positions, alignment } = readKeyValues(cursor, keyValueCount);
-  const tensors = readTensorTable(cursor, tensorCount, alignment, source.size, path);
+  const { tensors, integers } = readTensorTable(cursor, tensorCount, alignment, source.size, path);
   const metadata = new MetadataMap(entries, positions);
-  return { path, paths: [path], fileSize: source.size, version, metadata, tensors, open };
+  return { path, paths: [path], fileSize: source.size, version, metadata, tensors, integers, open };
 }
 
 function readVersion(cursor: Cursor): number {

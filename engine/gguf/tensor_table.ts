@@ -1,7 +1,7 @@
 import type { Cursor } from "./cursor.ts";
 import { GgufError, quote } from "./errors.ts";
-import { layoutOfId, nameOfId, SUPPORTED_TYPES, type TensorTypeLayout } from "./tensor_types.ts";
-import type { TensorInfo } from "./types.ts";
+import { INTEGERS, layoutOfId, nameOfId, SUPPORTED_TYPES, type TensorTypeLayout } from "./tensor_types.ts";
+import type { IntegerTensor, TensorInfo } from "./types.ts";
 
 /** Maximum bytes of a tensor name, by the GGUF specification. */
 const MAX_NAME_BYTES = 64;
@@ -10,13 +10,19 @@ const MAX_RANK = 4;
 /** An entry of the tensor table, read before the start of the data is known. */
 interface Entry {
   readonly name: string;
-  readonly layout: TensorTypeLayout;
+  readonly layout: TensorTypeLayout | typeof INTEGERS;
   readonly shape: number[];
   readonly byteLength: number;
   /** Offset of the tensor in bytes from the start of the data. */
   readonly offset: number;
   /** File offset of the entry's offset field. */
   readonly offsetByte: number;
+}
+
+/** The file's tensors by name. */
+export interface TensorTable {
+  readonly tensors: Map<string, TensorInfo>;
+  readonly integers: Map<string, IntegerTensor>;
 }
 
 /** Returns the tensors of the file. Checks that each is aligned, inside the file and not overlapping. */
@@ -26,7 +32,7 @@ export function readTensorTable(
   alignment: number,
   fileSize: number,
   path: string,
-): Map<string, TensorInfo> {
+): TensorTable {
   const entries = new Map<string, Entry>();
   for (let i = 0; i < count; i++) {
     const entry = readEntry(cursor, i, alignment, entries);
@@ -35,10 +41,14 @@ export function readTensorTable(
   const dataStart = Math.ceil(cursor.position / alignment) * alignment;
   checkPlaces([...entries.values()], dataStart, alignment, fileSize);
   const tensors = new Map<string, TensorInfo>();
-  for (const { name, layout, shape, byteLength, offset } of entries.values()) {
-    tensors.set(name, { name, type: layout.name, shape, path, offset: dataStart + offset, byteLength });
+  const integers = new Map<string, IntegerTensor>();
+  for (const { name, layout, shape, byteLength, offset: from } of entries.values()) {
+    const offset = dataStart + from;
+    if (layout.name === INTEGERS.name) {
+      integers.set(name, { path, offset, length: byteLength / layout.bytes });
+    } else tensors.set(name, { name, type: layout.name, shape, path, offset, byteLength });
   }
-  return tensors;
+  return { tensors, integers };
 }
 
 function readEntry(
@@ -94,10 +104,10 @@ function readShape(cursor: Cursor, field: string): number[] {
   return shape;
 }
 
-function readLayout(cursor: Cursor, field: string): TensorTypeLayout {
+function readLayout(cursor: Cursor, field: string): Entry["layout"] {
   const byte = cursor.position;
   const id = cursor.u32(field);
-  const layout = layoutOfId(id);
+  const layout = id === INTEGERS.id ? INTEGERS : layoutOfId(id);
   if (!layout) {
     const detail = `type ${id} (${nameOfId(id)}) is not supported; supported are ${SUPPORTED_TYPES}`;
     throw new GgufError("GGUF_TENSOR_TYPE", detail, { byte, field });
@@ -107,7 +117,7 @@ function readLayout(cursor: Cursor, field: string): TensorTypeLayout {
 
 function byteLengthOfShape(
   shape: readonly number[],
-  layout: TensorTypeLayout,
+  layout: Entry["layout"],
   byte: number,
   field: string,
 ): number {
@@ -156,7 +166,7 @@ function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fil
 }
 
 /** PrismML published files whose Q2_0 has other blocks than ggml's, under the same type id. */
-function hintFor({ name }: TensorTypeLayout): string {
+function hintFor({ name }: Entry["layout"]): string {
   return name === "Q2_0"
     ? "; this is not ggml's Q2_0 if the file is PrismML's and its groups have 128 values"
     : "";

@@ -35,6 +35,9 @@ const OTHERS: ReadonlyMap<number, readonly [name: string, reason: string]> = new
   [143, ["PTQ1_0", PRISM]],
 ]);
 
+/** The layout of 64-bit integers, which are not weights. Only drafters' files have such tensors. */
+export const INTEGERS = { id: 27, name: "I64", elements: 1, bytes: 8 } as const;
+
 const NAMES = Object.keys(FORMATS) as TensorType[];
 
 const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(

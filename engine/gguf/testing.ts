@@ -1,7 +1,7 @@
 /** A GGUF writer for tests: it writes valid files, and files with any field corrupted. */
 
 import { VALUE_TYPES, type ValueType } from "./key_values.ts";
-import { byteLengthOf } from "./tensor_types.ts";
+import { byteLengthOf, INTEGERS } from "./tensor_types.ts";
 import { FORMATS } from "./formats.ts";
 import type { TensorType } from "./types.ts";
 
@@ -147,6 +147,13 @@ export class GgufBuilder {
     const known = this.#tensors.findIndex((tensor) => tensor.name === name);
     const tensor = { name, type: FORMATS[type].id, shape, data: bytes };
     this.#tensors.splice(known < 0 ? this.#tensors.length : known, 1, tensor);
+    return this;
+  }
+
+  /** Adds an array of 64-bit integers among the tensors. */
+  integers(name: string, values: readonly number[]): this {
+    const data = bytesOf(BigInt64Array.from(values, BigInt));
+    this.#tensors.push({ name, type: INTEGERS.id, shape: [values.length], data });
     return this;
   }
 

@@ -56,6 +56,15 @@ export interface TensorInfo {
   readonly made?: () => Promise<Uint8Array>;
 }
 
+/** An array of 64-bit integers that stands among the tensors. */
+export interface IntegerTensor {
+  readonly path: string;
+  /** Byte offset of the values from the start of the file. */
+  readonly offset: number;
+  /** Number of values, of 8 bytes each. */
+  readonly length: number;
+}
+
 /** A model's file, or all files of a split model read as one. */
 export interface GgufFile {
   /** The path of the model as the caller gave it. */
@@ -67,6 +76,8 @@ export interface GgufFile {
   readonly version: number;
   readonly metadata: Metadata;
   readonly tensors: ReadonlyMap<string, TensorInfo>;
+  /** Tensors of 64-bit integers, such as a drafter's table of tokens; empty in a model's file. */
+  readonly integers: ReadonlyMap<string, IntegerTensor>;
   /** Opens one of the model's files (`paths`) to read tensors from it. */
   readonly open: OpenSource;
 }

@@ -7,17 +7,20 @@ import type { ModelPooling } from "../gguf/hparams/pooling.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { activeBytes, planCost } from "../plan/cost.ts";
-import type { ImageRows } from "../plan/builder.ts";
+import type { ImageRows } from "../plan/extra_rows.ts";
 import { type Plan, withKvType } from "../plan/plan.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
+import { openEagle3, type OpenedEagle3 } from "./load_eagle3.ts";
 import type { LoadOptions } from "./options.ts";
 
 /** Reads a model file's header, and none of its weights. Throws GgufError for a broken file. */
 export async function describeModel(options: LoadOptions): Promise<ModelDescription> {
-  const file = await openGguf(options.model, options.open);
-  const adapters = await AdapterSet.open(adapterChoices(options.lora), file, options.open);
-  return new ModelDescription(file, options, adapters);
+  const { model, lora, draft, open } = options;
+  const file = await openGguf(model, open);
+  const adapters = await AdapterSet.open(adapterChoices(lora), file, open);
+  const drafter = draft === undefined ? undefined : await openEagle3(await openGguf(draft, open), file);
+  return new ModelDescription(drafter?.joined ?? file, options, adapters, drafter);
 }
 
 /** A model file's header and the facts derived from it. Each part is computed at its first use. */
@@ -31,6 +34,8 @@ export class ModelDescription {
     readonly file: GgufFile,
     private readonly options: LoadOptions,
     readonly adapters: AdapterSet | undefined,
+    /** The drafter of another file, whose tensors are among the file's. */
+    readonly drafter?: OpenedEagle3,
   ) {}
 
   /** The model's tokenizer, also for a file that contains only a vocabulary. Throws GgufError. */
@@ -51,15 +56,18 @@ export class ModelDescription {
     return this.#plan ??= this.#build();
   }
 
-  /** Returns the plan without the layer that drafts tokens. Throws GgufError. */
+  /** Returns the plan without a layer that drafts tokens. Throws GgufError. */
   plainPlan(): Promise<Plan> {
-    return this.#build(false);
+    return this.#build(false, undefined);
   }
 
-  async #build(drafts = wantsDraftLayer(this.file, this.options)): Promise<Plan> {
+  async #build(
+    drafts = wantsDraftLayer(this.file, this.options),
+    drafter = this.drafter?.description,
+  ): Promise<Plan> {
     const { kvType, activations } = this.options;
     const { adapters, images } = this;
-    const options = { drafts, activations, adapters, images };
+    const options = { drafts, activations, adapters, images, drafter };
     return withKvType(await readPlan(this.file, this.pooling, options), kvType);
   }
 

@@ -21,6 +21,7 @@ import { describeModel, type ModelDescription } from "./describe.ts";
 import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
 import { type MeasuredTower, measureTower } from "./load_tower.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
+import { MtpDrafter } from "../speculation/mtp.ts";
 import { Speculation } from "../speculation/speculation.ts";
 import {
   type ContextCut,
@@ -123,10 +124,10 @@ async function measure(
   const { all: weights, token: tokenBytes } = await described.weightBytes();
   // Steps may carry drafts even if the backend is not chosen yet.
   const drafts = options.speculate !== "off" && options.backend !== "webgpu";
-  const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, described, {
-    ...options,
-    contextLength: usualContext(plan, options.contextLength),
-  });
+  const contextLength = usualContext(plan, options.contextLength);
+  const drafting = options.draft === undefined || described.drafter
+    ? undefined
+    : await measureDraft(options.draft, described, { ...options, contextLength });
   const others = [drafting?.memory, tower?.memory].filter((memory) => memory !== undefined);
   // A GPU allocates all of the KV cache at once, and WebAssembly's memory holds little.
   const spareBytes = options.backend === "cpu" ? options.spareBytes : 0;
@@ -247,7 +248,10 @@ async function loadMeasured(
       openPromptDisk(options, { described, plan, tower: measuredTower, backend, opened }),
       backend,
     );
-  const speculation = await orClose(openSpeculation(plan, backend, drafting, options), backend);
+  const speculation = await orClose(
+    openSpeculation({ plan, described, drafting }, backend, options),
+    backend,
+  );
   const tower = measuredTower && await orClose(measuredTower.load(options.signal), speculation, backend);
   return {
     engine: new LlmEngine({
@@ -284,17 +288,15 @@ async function orClose<T>(opening: Promise<T>, ...open: readonly (Closeable | un
 
 /** Returns the draft proposer; undefined if nothing drafts. */
 async function openSpeculation(
-  plan: Plan,
+  { plan, described, drafting }: Pick<Measured, "plan" | "described" | "drafting">,
   backend: AnyBackend,
-  drafting: MeasuredDraft | undefined,
   { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
   // Drafts cannot be verified if the backend draws the tokens itself.
   if (backend.abilities.draws) return undefined;
-  return new Speculation(
-    chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
-  );
+  const layer = canDraft(plan) ? new MtpDrafter(backend, described.drafter?.tokens) : undefined;
+  return new Speculation(chooseDrafters(speculate, layer ?? await drafting?.load(signal)));
 }
 
 /** Opens the prompt store. Rejects if its folder cannot be opened. */

@@ -1,18 +1,15 @@
-import { EngineError } from "../api/errors.ts";
 import { prepareBackend } from "../backend/choose.ts";
 import { blocksFor } from "../cache/kv_blocks.ts";
 import type { LoadOptions } from "./options.ts";
 import { isEncoder, wholeTables, withContext } from "../plan/plan.ts";
+import { cannotDraft, commonVocabulary } from "./draft_vocabulary.ts";
 import { describeModel, type ModelDescription } from "./describe.ts";
 import type { MemoryNeeds } from "./memory_error.ts";
 import { MAX_ROWS, memoryOf } from "./size.ts";
 import { DraftModel } from "../speculation/draft_model.ts";
-import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** Maximum number of sequences that a draft model follows at once. */
 const MOST_PLACES = 16;
-/** Maximum number of tokens by which one vocabulary may exceed the other: some files pad theirs to a round number. */
-const MOST_BEYOND = 1024;
 
 /** A draft model whose header was read and checked. */
 export interface MeasuredDraft {
@@ -66,41 +63,4 @@ export async function measureDraft(
       });
     },
   };
-}
-
-/** Returns the number of tokens that both vocabularies share. Throws EngineError if a shared token differs. */
-function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
-  const common = Math.min(drafting.vocabSize, drafted.vocabSize);
-  if (Math.max(drafting.vocabSize, drafted.vocabSize) - common > MOST_BEYOND) {
-    throw cannotDraft(
-      path,
-      `its vocabulary has ${drafting.vocabSize} tokens, the model's has ${drafted.vocabSize}`,
-    );
-  }
-  for (let token = 0; token < common; token++) {
-    if (isSameToken(token, drafting, drafted)) continue;
-    const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
-    throw cannotDraft(path, `token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
-  }
-  return common;
-}
-
-function cannotDraft(path: string, reason: string): EngineError {
-  const advice = "name a smaller model of the same family and version";
-  return new EngineError("invalid_request", [
-    `Cannot draft with ${path}: ${reason}; ${advice} (`,
-    { draft: undefined },
-    ")",
-  ]);
-}
-
-/** Returns whether a token has the same bytes and the same kind in both vocabularies. */
-export function isSameToken(token: number, one: Tokenizer, other: Tokenizer): boolean {
-  const [its, ours] = [one.bytes(token), other.bytes(token)];
-  return one.isControl(token) === other.isControl(token) && its.length === ours.length &&
-    its.every((byte, i) => byte === ours[i]);
-}
-
-function spelled(token: number, tokenizer: Tokenizer): string {
-  return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
 }

@@ -7,7 +7,7 @@ import { readFloats } from "../gguf/float_tensor.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { isTowerName, modelName, towerName } from "../models/folder.ts";
-import type { ImageRows } from "../plan/builder.ts";
+import type { ImageRows } from "../plan/extra_rows.ts";
 import { tokenOf } from "../vision/image_text.ts";
 import type { TowerShape } from "../vision/kind.ts";
 import { imageTokens, positionTensors, projectorOf, readTower } from "../vision/shape.ts";

@@ -76,7 +76,7 @@ export interface LoadOptions {
   readonly kvBytes?: number;
   /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
-  /** File of a smaller model with the same vocabulary that drafts tokens. */
+  /** File of a smaller model with the same vocabulary, or of an EAGLE-3 drafter of the model, that drafts tokens. */
   readonly draft?: string;
   /**
    * Files of LoRA adapters in GGUF, each with an optional scale: `FILE` or `FILE=SCALE`. Requests use all of them, each
@@ -180,12 +180,13 @@ export const DRAFT_OPTIONS = {
     words: SPECULATE,
     doc:
       "source of draft tokens, which make answers faster and never change them: auto, off, lookup (repetitions in " +
-      "the text), mtp (the model's own drafting layer) or draft (a smaller model) (default: auto)",
+      "the text), mtp (the model's own drafting layer) or draft (the file that draft names) (default: auto)",
   },
   draft: {
     placeholder: "FILE",
     isFile: true,
-    doc: "a smaller model with the same vocabulary, which proposes draft tokens",
+    doc:
+      "a smaller model with the same vocabulary, or the model's EAGLE-3 drafter, which proposes draft tokens",
   },
 } as const satisfies LoadOptionTable;
 

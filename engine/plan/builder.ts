@@ -4,6 +4,7 @@ import { requireFloats } from "../gguf/float_tensor.ts";
 import { requireTensor } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
 import type { AdaptedRows, PlanAdapters } from "./adapters.ts";
+import type { ImageRows, RowsWanted } from "./extra_rows.ts";
 import type { OpKind } from "./op.ts";
 import type { Operands, Values } from "./operands.ts";
 import { QUANTIZE } from "./ops/quantize.ts";
@@ -44,18 +45,13 @@ export class Value {
   constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
 }
 
-/** Rows of images that a decoder takes. Each has the decoder's width, once for the embedding and once per deep layer. */
-export interface ImageRows {
-  /** Number of first layers whose output gets a part of the row added. */
-  readonly deepstack: number;
-}
-
 export interface BuilderOptions {
   readonly drafts?: boolean;
   readonly draftTokens?: number;
   readonly fine?: boolean;
   readonly adapters?: PlanAdapters;
   readonly images?: ImageRows;
+  readonly drafter?: RowsWanted;
 }
 
 /** The parts of a plan that a builder has collected. */
@@ -104,17 +100,21 @@ export class PlanBuilder {
   readonly fine: boolean;
   readonly adapters: PlanAdapters | undefined;
   readonly images: ImageRows | undefined;
+  readonly drafter: RowsWanted | undefined;
+  /** The rows that layers handed out for the drafter, by layer. */
+  readonly handedOut = new Map<number, Value>();
 
   /**
    * `drafts` adds the layer that drafts tokens; the file must have one. Drafts choose from the `draftTokens` first
    * tokens, by default from as many tokens as are worth their cost. `fine` makes all products with quantized weights
    * read activations in two planes. `adapters` change products with the model's matrices. With `images`, steps may
-   * bring rows of images.
+   * bring rows of images. The model's layers hand out the rows that a `drafter` wants.
    */
   constructor(
     readonly file: GgufFile,
-    { drafts = false, draftTokens, fine = false, adapters, images }: BuilderOptions = {},
+    { drafts = false, draftTokens, fine = false, adapters, images, drafter }: BuilderOptions = {},
   ) {
+    this.drafter = drafter;
     this.images = images;
     this.drafts = drafts;
     this.draftTokens = draftTokens;
@@ -365,7 +365,7 @@ export class PlanBuilder {
   }
 
   #refuseUnread(architecture: string): void {
-    for (const name of this.file.tensors.keys()) {
+    for (const name of [...this.file.tensors.keys(), ...this.file.integers.keys()]) {
       if (this.#read.has(name) || this.#leftOut.some((matches) => matches(name))) continue;
       const detail = `found in the file, but architecture ${quote(architecture)} has no use for it`;
       throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });

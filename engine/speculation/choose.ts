@@ -1,11 +1,9 @@
-import type { Backend } from "../backend/backend.ts";
 import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";
-import { MtpDrafter } from "./mtp.ts";
 
 /**
  * Source of draft tokens: "auto" uses any source that pays off, "off" none, "lookup" repetitions in the text,
- * "mtp" the model's own drafting layers, and "draft" a smaller model.
+ * "mtp" the model's own drafting layers, and "draft" the file that `draft` names.
  *
  * ```ts
  * import { loadModel, type Speculate } from "compy";
@@ -19,10 +17,10 @@ export type Speculate = "auto" | "off" | "lookup" | "mtp" | "draft";
 export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", "draft"];
 
 /**
- * Returns the drafters for a setting, in the order to ask them. `layer` is the backend of the model's own
- * drafting layer, `model` a smaller model's drafter, where they exist.
+ * Returns the drafters for a setting, in the order to ask them. `model` drafts with a layer or with a smaller model,
+ * where there is one.
  */
-export function chooseDrafters(speculate: Speculate, layer?: Backend, model?: Drafter): Drafter[] {
+export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[] {
   const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];
-  return [...lookup, ...layer ? [new MtpDrafter(layer)] : [], ...model ? [model] : []];
+  return [...lookup, ...model ? [model] : []];
 }

@@ -33,8 +33,8 @@ interface Drafting {
 }
 
 /**
- * Drafts with the model's own drafting layer (MTP: multi-token prediction). Each token takes one step of that
- * layer, for all sequences together.
+ * Drafts with the plan's drafting layer: the model's own (MTP: multi-token prediction), or an EAGLE-3 drafter's. Each
+ * token takes one step of that layer, for all sequences together.
  *
  * A draft continues from rows that the last step left in the backend's memory. The layer's keys and values
  * are in the sequence's own KV blocks, and every step writes them for its tokens. So the drafter stores only
@@ -46,8 +46,11 @@ export class MtpDrafter implements Drafter {
   /** The last valid row of each sequence in the last step, and its token's position. */
   #last = new Map<Sequence, { readonly row: number; readonly position: number }>();
 
-  /** The backend's plan must have a drafting layer. */
-  constructor(private readonly backend: Backend) {}
+  /**
+   * The backend's plan must have a drafting layer. `tokens` has the model's token for each token of the layer's
+   * vocabulary, if they differ.
+   */
+  constructor(private readonly backend: Backend, private readonly tokens?: Int32Array) {}
 
   computed(rows: readonly ComputedRows[]): void {
     this.#last = new Map(rows.map(({ sequence, start, position, valid }) => [
@@ -93,7 +96,8 @@ export class MtpDrafter implements Drafter {
         const { ids, logits, logSumExp } = rows[i];
         // Damaged weights give no usable logits. Any token will do then, because it is verified.
         const chance = Math.exp(logits[0] - logSumExp);
-        tokens.push(ids.length > 0 ? ids[0] : 0);
+        const [id = 0] = ids;
+        tokens.push(this.tokens ? this.tokens[id] : id);
         grades.push(chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0);
       }
       return true;

@@ -1,11 +1,14 @@
 /** Cases of the draft layer test, with the exact answers that `deno task parity:drafts` generated. */
 import type { TensorType } from "../../engine/gguf/types.ts";
+import type { Eagle3Options } from "../../testing/synth/eagle3.ts";
 import type { Architecture, SynthOptions } from "../../testing/synth/synth.ts";
 
 export interface DraftModel {
   /** The model's key in the table of exact answers. */
   readonly name: string;
   readonly options: SynthOptions;
+  /** The drafter of another file, instead of the model's own layer. */
+  readonly drafter?: Eagle3Options;
 }
 
 /** Layers before the draft layer: of the hybrids three of Gated DeltaNet, one of attention. */
@@ -20,6 +23,34 @@ export const DRAFT_MODELS: readonly DraftModel[] = [
   ...(["F32", "BF16", "Q8_0", "Q4_K"] as const).map((type) => model("qwen35", type)),
   ...(["qwen35moe", "qwen3next", "glm4moe", "deepseek2", "bailingmoe2", "hy_v3", "nemotron_h_moe"] as const)
     .map((architecture) => model(architecture, "F32")),
+];
+
+/** A drafter for a model without a draft layer. */
+const drafted = (
+  name: string,
+  architecture: Architecture,
+  drafter: Omit<Eagle3Options, "seed">,
+): DraftModel => ({
+  name: `eagle3-${name}`,
+  options: { architecture, types: [drafter.type], seed: 1, layers: LAYERS },
+  drafter: { ...drafter, seed: 1 },
+});
+
+/** Drafters differ in what they share with the model, and in their norms. Layer 4 stands for the last layer's output. */
+export const EAGLE3_MODELS: readonly DraftModel[] = [
+  drafted("llama-F32", "llama", {
+    type: "F32",
+    layers: [1, 2, LAYERS],
+    tokens: Array.from({ length: 200 }, (_, i) => 2 * i + 1),
+  }),
+  drafted("qwen35-Q8_0", "qwen35", {
+    type: "Q8_0",
+    layers: [0, 2, 3],
+    columns: 128,
+    normBeforeResidual: true,
+    normBeforeFc: true,
+  }),
+  drafted("qwen3moe-F32", "qwen3moe", { type: "F32", layers: [1, 2, 3], sharesOutput: true }),
 ];
 
 /** Number of prompt tokens in each case. The first draft follows the second token. */

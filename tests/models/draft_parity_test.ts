@@ -8,6 +8,7 @@ import {
   DRAFT_TABLE_URL,
   type DraftModel,
   type DraftTable,
+  EAGLE3_MODELS,
 } from "./draft_cases.ts";
 import {
   type CpuModelOptions,
@@ -16,21 +17,37 @@ import {
   shuffledBlocks,
 } from "../../testing/kernel_model.ts";
 import { digest, type ExactStep, prompt, unpackStep } from "./parity_cases.ts";
+import { loadWithEagle3 } from "./eagle3_files.ts";
+import { synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
-import { everyNth } from "../../testing/tier.ts";
+import { everyNth, fullTier } from "../../testing/tier.ts";
 
 const TABLE: DraftTable = JSON.parse(await Deno.readTextFile(DRAFT_TABLE_URL));
 const SIZE = { kvBlocks: 64, maxRows: 512, maxLogitRows: 8 };
 const BLOCKS = 12;
 
 const plan = (file: GgufFile) => buildPlan(file, undefined, undefined, { drafts: true });
-const open = ({ options }: DraftModel, cpu: CpuModelOptions = {}) =>
-  KernelModel.loadAs(plan, synthesize(options), SIZE, { threads: 2, ...cpu });
-const MODELS = everyNth(3, DRAFT_MODELS);
-const modelOf = (name: string) => DRAFT_MODELS.find((model) => model.name === name)!;
+const open = async ({ options, drafter }: DraftModel, cpu: CpuModelOptions = {}) => {
+  const bytes = synthesize(options);
+  return drafter
+    ? (await loadWithEagle3(bytes, synthesizeEagle3(bytes, drafter), SIZE, { threads: 2, ...cpu })).model
+    : await KernelModel.loadAs(plan, bytes, SIZE, { threads: 2, ...cpu });
+};
+const ALL = [...DRAFT_MODELS, ...EAGLE3_MODELS];
+const MODELS = [...everyNth(3, DRAFT_MODELS), ...everyNth(3, EAGLE3_MODELS)];
+const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
+
+/** The test function for a model: the first tier tests one draft layer. */
+const tierOf = (name: string) => name.startsWith("eagle3") ? fullTier : Deno;
 
 /** Log-probabilities of the exact steps' tokens, along consecutive drafts. */
-async function drafted(model: KernelModel, tokens: readonly number[], steps: readonly ExactStep[], cut = 0) {
+async function drafted(
+  model: KernelModel,
+  tokens: readonly number[],
+  steps: readonly ExactStep[],
+  cut = 0,
+  vocabulary?: readonly number[],
+) {
   const blockTable = shuffledBlocks(0, BLOCKS);
   if (cut > 0) await model.step([{ tokens: tokens.slice(0, cut), blockTable }]);
   await model.step([{ tokens: tokens.slice(cut, -1), cached: cut, blockTable }]);
@@ -41,7 +58,7 @@ async function drafted(model: KernelModel, tokens: readonly number[], steps: rea
     const wanted = [{ candidates: 1, probe: ids }];
     const [row] = await model.draft([{ token, cached, from: tokens.length - 2 - cut, blockTable, wanted }]);
     found.push(Array.from(row.probed, (logit) => logit - row.logSumExp));
-    token = ids[0];
+    token = vocabulary?.[ids[0]] ?? ids[0];
   }
   return found;
 }
@@ -55,11 +72,12 @@ interface Distances {
 
 async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Distances> {
   using model = await open(modelOf(name), cpu);
+  const vocabulary = modelOf(name).drafter?.tokens;
   const all: number[] = [];
   const topFive: number[] = [];
   for (const [i, length] of DRAFT_PROMPTS.entries()) {
     const steps = TABLE[name].cases[i].map(unpackStep);
-    const found = await drafted(model, prompt(length), steps);
+    const found = await drafted(model, prompt(length), steps, 0, vocabulary);
     for (const [s, { logprobs }] of steps.entries()) {
       const off = logprobs.map((exact, k) => Math.abs(exact - found[s][k]));
       all.push(...off);
@@ -98,21 +116,27 @@ for (const { name, options: { types } } of MODELS) {
   });
 }
 
-Deno.test("drafts: bit-identical for every chunking of the prompt", async () => {
-  const name = "qwen35-Q8_0";
-  const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
-  using model = await open(modelOf(name));
-  const whole = await drafted(model, prompt(300), steps);
-  for (const cut of [1, 31, 32, 200, 298]) {
-    assertEquals(await drafted(model, prompt(300), steps, cut), whole, `cut after ${cut}`);
-  }
-  using alone = await open(modelOf(name), { threads: 1 });
-  assertEquals(await drafted(alone, prompt(300), steps), whole);
-});
+for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0"]) {
+  tierOf(name).test(`drafts: ${name}'s are bit-identical for every chunking of the prompt`, async () => {
+    const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
+    using model = await open(modelOf(name));
+    const whole = await drafted(model, prompt(300), steps);
+    for (const cut of [1, 31, 32, 200, 298]) {
+      assertEquals(await drafted(model, prompt(300), steps, cut), whole, `cut after ${cut}`);
+    }
+    using alone = await open(modelOf(name), { threads: 1 });
+    assertEquals(await drafted(alone, prompt(300), steps), whole);
+  });
+}
 
-Deno.test("drafts: several sequences have the same drafts and answers as when each runs alone", async () => {
+for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0"]) {
+  const what = `${name}'s sequences have the same drafts and answers as when each runs alone`;
+  tierOf(name).test(`drafts: ${what}`, () => sameAsAlone(name));
+}
+
+async function sameAsAlone(name: string): Promise<void> {
   const wanted = [{ candidates: 5 }];
-  using model = await open(modelOf("qwen35-Q8_0"));
+  using model = await open(modelOf(name));
   const runs = [3, 40, 7].map((length, slot) => (
     { tokens: prompt(length), blockTable: shuffledBlocks(2 * slot, 2), slot, wanted }
   ));
@@ -136,7 +160,7 @@ Deno.test("drafts: several sequences have the same drafts and answers as when ea
     // The answer overwrites the blocks of the drafts.
     assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
   }
-});
+}
 
 Deno.test("drafts: from the first tokens of the vocabulary have the same logits as from all tokens", async () => {
   const [few, probe] = [160, [0, 50, 159, 160, 499]];
@@ -162,12 +186,20 @@ Deno.test("drafts: from the first tokens of the vocabulary have the same logits 
   assert(some.logSumExp < all.logSumExp);
 });
 
-Deno.test("drafts: a model's answers are the same with and without the draft layer", async () => {
-  const { options } = modelOf("qwen35-Q8_0");
-  using drafting = await open(modelOf("qwen35-Q8_0"));
-  using plain = await KernelModel.load(synthesize(options), SIZE, { threads: 2 });
-  for (const length of [1, 33, 70]) {
-    const run = { tokens: prompt(length), blockTable: shuffledBlocks(0, 4), wanted: [{ candidates: 20 }] };
-    assertEquals(await drafting.step([run]), await plain.step([run]));
-  }
-});
+for (const name of ["qwen35-Q8_0", "eagle3-llama-F32", "eagle3-qwen35-Q8_0"]) {
+  tierOf(name).test(
+    `drafts: ${name}'s answers are the same with and without the layer that drafts`,
+    async () => {
+      using drafting = await open(modelOf(name));
+      using plain = await KernelModel.load(synthesize(modelOf(name).options), SIZE, { threads: 2 });
+      for (const length of [1, 33, 70]) {
+        const run = {
+          tokens: prompt(length),
+          blockTable: shuffledBlocks(0, 4),
+          wanted: [{ candidates: 20 }],
+        };
+        assertEquals(await drafting.step([run]), await plain.step([run]));
+      }
+    },
+  );
+}

@@ -3,7 +3,14 @@
  * computed by exact/. README.md in this folder lists the required programs.
  */
 import { join } from "@std/path";
-import { DRAFT_MODELS, DRAFT_PROMPTS, DRAFT_STEPS, DRAFT_TABLE_URL } from "../../tests/models/draft_cases.ts";
+import { synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
+import {
+  DRAFT_MODELS,
+  DRAFT_PROMPTS,
+  DRAFT_STEPS,
+  DRAFT_TABLE_URL,
+  EAGLE3_MODELS,
+} from "../../tests/models/draft_cases.ts";
 import { digest, packStep, prompt, TOP } from "../../tests/models/parity_cases.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { EXACT, run } from "./programs.ts";
@@ -11,11 +18,14 @@ import { EXACT, run } from "./programs.ts";
 const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
 try {
   const table: Record<string, { sha256: string; cases: string[][] }> = {};
-  for (const { name, options } of DRAFT_MODELS) {
+  for (const { name, options, drafter } of [...DRAFT_MODELS, ...EAGLE3_MODELS]) {
     const bytes = synthesize(options);
     const path = join(folder, `${name}.gguf`);
     await Deno.writeFile(path, bytes);
-    const args = [EXACT, "--draft", "--steps", `${DRAFT_STEPS}`, "--top", `${TOP}`, path];
+    const drafterPath = join(folder, `${name}-drafter.gguf`);
+    if (drafter) await Deno.writeFile(drafterPath, synthesizeEagle3(bytes, drafter));
+    const from = drafter ? ["--drafter", drafterPath] : ["--draft"];
+    const args = [EXACT, ...from, "--steps", `${DRAFT_STEPS}`, "--top", `${TOP}`, path];
     const lines = await run("python3", args, folder, JSON.stringify(DRAFT_PROMPTS.map(prompt)));
     const cases = lines.trimEnd().split("\n").map((line) =>
       (JSON.parse(line).steps as { top: [number, number][] }[]).map(({ top }) =>

@@ -8,6 +8,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { groupedAttention } from "../parts/grouped_attention.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
@@ -29,6 +30,7 @@ function buildGptOss(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     requireBiases(b, h, experts, name);
+    handOut(b, x, layer);
     const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     const heads = {
       heads: h.headCount,
@@ -45,6 +47,7 @@ function buildGptOss(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const ffnIn = rmsNorm(b, x, name("post_attention_norm"), h.epsilon);
     mixture(b, ffnIn, x, experts, name, { activation: "swiglu_oai" });
   }
+  handOut(b, x, h.blockCount);
   return x;
 }
 

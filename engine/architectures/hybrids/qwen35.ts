@@ -14,6 +14,7 @@ import { type DeltaShape, deltaState, type HeadShape } from "../../plan/plan.ts"
 import type { Architecture, TensorName } from "../architecture.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { addDraftLayer } from "../parts/draft_layer.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { placeImages } from "../parts/images.ts";
 import type { Rope } from "../parts/rope.ts";
 
@@ -54,6 +55,7 @@ export function buildHybrid(
   const table = ropeTable(b, rope.angles());
   for (let layer = 0; layer < delta.layers; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    handOut(b, x, layer);
     const mixIn = rmsNorm(b, x, name("attn_norm"), eps);
     if ((layer + 1) % delta.attentionInterval === 0) {
       gatedAttention(b, mixIn, x, h, table, name);
@@ -64,6 +66,7 @@ export function buildHybrid(
     }
     feedForward(rmsNorm(b, x, name("post_attention_norm"), eps), x, name);
   }
+  handOut(b, x, delta.layers);
   if (b.drafts) {
     addDraftLayer(b, x, h, {
       keys(x, name) {

@@ -15,6 +15,7 @@ import type { Traits } from "../traits.ts";
 import { layersBeforeDrafts } from "../left_out.ts";
 import { addDraftLayer, type DraftBlock } from "./draft_layer.ts";
 import { groupedAttention, type GroupedHeads, groupedKeys } from "./grouped_attention.ts";
+import { handOut } from "./hidden_rows.ts";
 import { deepenImages, placeImages } from "./images.ts";
 import type { Rope } from "./rope.ts";
 import type { LayerAttention } from "./windows.ts";
@@ -96,7 +97,9 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
   for (let pass = 0; pass < count; pass++) {
     if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
-    for (const [layer, shape] of h.layers.slice(0, traits.layerCount).entries()) {
+    const layers = h.layers.slice(0, traits.layerCount);
+    for (const [layer, shape] of layers.entries()) {
+      handOut(b, x, layer);
       addLayer(
         b,
         h,
@@ -108,6 +111,7 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
       );
       deepenImages(b, x, layer);
     }
+    handOut(b, x, layers.length);
   }
   if (b.drafts) addDraftLayer(b, x, h, draftBlock(b, h, traits, attention));
   return x;

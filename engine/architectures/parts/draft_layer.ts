@@ -75,7 +75,7 @@ const ROWS = 16;
  * Returns the number of tokens to choose drafts from. Vocabularies are in the order of their merges or scores, so
  * the first tokens are the most frequent. For fewer tokens than the vocabulary has, memory holds a copy of their rows.
  */
-function draftTokens({ draftTokens }: PlanBuilder, { vocabSize }: Hparams): number {
+export function draftTokens({ draftTokens }: PlanBuilder, { vocabSize }: Hparams): number {
   if (draftTokens !== undefined) return Math.min(draftTokens, vocabSize);
   return vocabSize < LARGE_VOCABULARY ? vocabSize : ROWS * Math.ceil(DRAFTED * vocabSize / ROWS);
 }

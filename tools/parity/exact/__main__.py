@@ -3,6 +3,7 @@
     python3 exact --steps 16 --top 20 [--kv int16] MODEL.gguf ... < prompts.json > answers.jsonl
     python3 exact --pool last MODEL.gguf < prompts.json > rows.jsonl
     python3 exact --draft --steps 3 MODEL.gguf < prompts.json > drafts.jsonl
+    python3 exact --drafter EAGLE3.gguf --steps 3 MODEL.gguf < prompts.json > drafts.jsonl
     python3 exact --score MODEL.gguf < prompts.json > log-probabilities.jsonl
 
 Follows the greedy tokens from each prompt of a JSON list of lists, and prints one line a model and prompt:
@@ -31,6 +32,7 @@ def main():
     parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
     parser.add_argument("--score", action="store_true", help="print the log-probability of each token but the first")
     parser.add_argument("--draft", action="store_true", help="follow the layer that drafts instead of the model")
+    parser.add_argument("--drafter", metavar="FILE", help="follow this drafter of the model")
     parser.add_argument("--facts", type=json.loads, help="traits of a family without a class of its own, as JSON")
     args = parser.parse_args()
     prompts = json.load(sys.stdin)
@@ -43,7 +45,9 @@ def main():
             if args.pool:
                 print(json.dumps(model.pooled(prompt, args.pool).tolist()), flush=True)
                 continue
-            if args.draft:
+            if args.drafter:
+                steps = open_model(args.drafter, args.context).drafts_of(model, prompt, args.steps, args.top)
+            elif args.draft:
                 steps = model.drafts(prompt, args.steps, args.top)
             else:
                 steps = model.greedy(prompt, args.steps, args.top, args.kv == "int16", args.round)

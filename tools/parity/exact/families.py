@@ -9,6 +9,7 @@ from deci import Deci
 from described import Described
 from deepseek2 import DeepSeek2
 from deepseek import BailingMoe, Deepseek
+from eagle3 import Eagle3
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gated_heads import Laguna, Step35
@@ -127,6 +128,7 @@ FAMILIES = {
     "glm-dsa": GlmDsa,
     "kimi-linear": KimiLinear,
     "bailingmoe3": BailingMoe3,
+    "eagle3": Eagle3,
 }
 
 

@@ -2,6 +2,7 @@
 import re
 
 import numpy as np
+from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
 import int16
@@ -68,7 +69,7 @@ class Model:
 
     def __init__(self, reader, context):
         self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float64).reshape(t.shape[::-1])
-                        for t in reader.tensors}
+                        for t in reader.tensors if t.tensor_type != GGMLQuantizationType.I64}
         self.fields = {name: field.contents() for name, field in reader.fields.items()}
         self.architecture, self.context = self.fields["general.architecture"], context
         drafting = self.key("nextn_predict_layers", 0)
@@ -191,11 +192,15 @@ class Model:
 
     def rows(self, tokens, cache):
         """Appends `tokens`; returns the normed rows after the last layer: (tokens, width)."""
-        x = self.embed(tokens)
+        return self.norm(self.layer_rows(tokens, cache)[-1], self.output_norm)
+
+    def layer_rows(self, tokens, cache):
+        """Appends `tokens`; returns the rows that each layer reads, and the rows after the last layer."""
+        rows = [self.embed(tokens)]
         for layer in range(self.layers):
-            x = self.layer(x, layer, cache)
+            rows.append(self.layer(rows[-1], layer, cache))
         cache.length += len(tokens)
-        return self.norm(x, self.output_norm)
+        return rows
 
     def pooled(self, tokens, way):
         rows = self.rows(tokens, Cache(self.layers))

@@ -1,0 +1,291 @@
+/** EAGLE-3 drafters with the kernels: answers equal those without drafts, and a drafter of another model is refused. */
+import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
+import { GgufError } from "../../engine/gguf/errors.ts";
+import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
+import { blocksOfSequence } from "../../engine/cache/kv_blocks.ts";
+import { parseGguf } from "../../engine/gguf/reader.ts";
+import { inspectModel } from "../../engine/load/inspect.ts";
+import { loadEngine, measureModel } from "../../engine/load/load.ts";
+import type { LoadOptions } from "../../engine/load/options.ts";
+import type { Engine, GenerateRequest, KvType } from "../../engine/mod.ts";
+import { loadWithEagle3, withFiles } from "./eagle3_files.ts";
+import { carriesRows } from "../../engine/plan/ops/registry.ts";
+import type { Plan } from "../../engine/plan/plan.ts";
+import { MtpDrafter } from "../../engine/speculation/mtp.ts";
+import { Speculation } from "../../engine/speculation/speculation.ts";
+import { FreeRows } from "../../engine/speculation/testing.ts";
+import { engineOver } from "../../testing/engine.ts";
+import { KernelModel } from "../../testing/kernel_model.ts";
+import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
+import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
+import { fullTier } from "../../testing/tier.ts";
+import { compareCrowd } from "./preemption.ts";
+
+const VOCABULARY = 500;
+const LAYERS = 4;
+const SIZE = { contextLength: 256, threads: 1 };
+const REVERSED = Array.from({ length: VOCABULARY }, (_, i) => VOCABULARY - 1 - i);
+
+interface Files {
+  readonly model: Uint8Array<ArrayBuffer>;
+  readonly drafter: Uint8Array<ArrayBuffer>;
+}
+
+function floatsOf(bytes: Uint8Array, name: string): Float32Array {
+  const { offset, byteLength } = parseGguf(bytes).tensors.get(name)!;
+  return new Float32Array(bytes.buffer as ArrayBuffer, offset, byteLength / 4);
+}
+
+/**
+ * A seeded model that often repeats tokens, and a drafter that proposes the model's most likely token once more. The
+ * drafter has the model's tokens in reverse.
+ */
+function repeating(architecture: Architecture): Files {
+  const model = synthesize({ architecture, types: ["F32"], seed: 1, layers: LAYERS });
+  const embedding = floatsOf(model, "token_embd.weight");
+  if (parseGguf(model).tensors.has("output.weight")) floatsOf(model, "output.weight").set(embedding);
+  const options: Eagle3Options = { type: "F32", seed: 1, layers: [1, 2, LAYERS], tokens: REVERSED };
+  const drafter = synthesizeEagle3(model, options);
+  const width = embedding.length / VOCABULARY;
+  const output = floatsOf(drafter, "output.weight");
+  for (const [i, token] of REVERSED.entries()) {
+    output.set(embedding.subarray(token * width, (token + 1) * width), i * width);
+  }
+  floatsOf(drafter, "output_norm.weight").set(floatsOf(model, "output_norm.weight"));
+  // The projection returns the last layer's row, and the drafter's layer adds nothing.
+  const projection = floatsOf(drafter, "fc.weight").fill(0);
+  for (let row = 0; row < width; row++) projection[row * 3 * width + 2 * width + row] = 1;
+  for (const name of ["attn_output", "ffn_down"]) floatsOf(drafter, `blk.0.${name}.weight`).fill(0);
+  return { model, drafter };
+}
+
+async function withEngine<T>(options: LoadOptions, use: (engine: Engine) => Promise<T>): Promise<T> {
+  const { engine } = await loadEngine({ ...SIZE, ...options });
+  try {
+    return await use(engine);
+  } finally {
+    await engine.close();
+  }
+}
+
+async function tokensOf(engine: Engine, request: GenerateRequest): Promise<number[]> {
+  const tokens: number[] = [];
+  for await (const event of engine.submit(request)) if (event.type === "token") tokens.push(event.token);
+  return tokens;
+}
+
+const PROMPT = [40, 41, 42, 43];
+const SCHEMA = { type: "object", properties: { a: { type: "string" } } };
+const REQUESTS: readonly GenerateRequest[] = [
+  { prompt: PROMPT, maxTokens: 100, ignoreEos: true, sampling: { temperature: 0 } },
+  { prompt: PROMPT, maxTokens: 60, ignoreEos: true, sampling: { temperature: 0.8, seed: 7 } },
+  {
+    prompt: [50, 51],
+    maxTokens: 40,
+    sampling: { seed: 3 },
+    constraint: { kind: "json_schema", schema: SCHEMA },
+  },
+];
+
+async function answers(engine: Engine): Promise<number[][]> {
+  const alone: number[][] = [];
+  for (const request of REQUESTS) alone.push(await tokensOf(engine, request));
+  const together = await Promise.all(REQUESTS.map((request) => tokensOf(engine, request)));
+  assertEquals(together, alone);
+  // The next turn continues from cached blocks.
+  const next = { ...REQUESTS[0], prompt: [...PROMPT, ...alone[0], 50, 51] };
+  return [...alone, await tokensOf(engine, next)];
+}
+
+for (const architecture of ["llama", "qwen35"] as const) {
+  const { test } = architecture === "llama" ? Deno : fullTier;
+  test(`eagle3: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
+    const { model, drafter } = repeating(architecture);
+    await withFiles(model, drafter, async (model, draft) => {
+      const run = (options: Partial<LoadOptions>) =>
+        withEngine({ model, parallel: 3, ...options }, async (engine) => ({
+          answers: await answers(engine),
+          stats: engine.stats(),
+        }));
+      const plain = await run({ speculate: "off" });
+      const drafted = await run({ speculate: "draft", draft });
+      assertEquals(drafted.answers, plain.answers);
+      const { acceptedTokens, draftedTokens } = drafted.stats;
+      assert(acceptedTokens > 10 && draftedTokens > acceptedTokens, `${acceptedTokens} of ${draftedTokens}`);
+      assert(drafted.stats.steps < plain.stats.steps, `${drafted.stats.steps} steps`);
+      assertEquals(drafted.stats.cachedTokens, plain.stats.cachedTokens);
+    });
+  });
+}
+
+for (const [architecture, kvType] of [["llama", "f16"], ["llama", "q8_0"], ["qwen35", "q4_0"]] as const) {
+  const what = `${architecture}'s answers in ${kvType} are those without drafts under memory pressure`;
+  fullTier.test(`eagle3: ${what}`, () => underPressure(architecture, kvType));
+}
+
+async function underPressure(architecture: Architecture, kvType: KvType): Promise<void> {
+  const files = repeating(architecture);
+  const plain = await scarceEngine(files.model, undefined, kvType);
+  const drafting = await scarceEngine(files.model, files.drafter, kvType);
+  try {
+    const preemptions = await compareCrowd(plain, drafting, { requests: 40, company: 10, seed: 2 });
+    const { draftedTokens, acceptedTokens } = drafting.stats();
+    const counts = `${preemptions} preemptions, ${acceptedTokens} of ${draftedTokens} drafted tokens`;
+    assert(preemptions > 0 && acceptedTokens > 0 && draftedTokens > acceptedTokens + 20, counts);
+  } finally {
+    await drafting.close();
+    await plain.close();
+  }
+}
+
+/** Returns an engine whose KV cache holds a few sequences, and whose drafts always seem to pay off. */
+async function scarceEngine(
+  bytes: Uint8Array<ArrayBuffer>,
+  drafter: Uint8Array | undefined,
+  kvType: KvType,
+): Promise<Engine> {
+  const parallel = 6;
+  const kvBlocks = blocksOfSequence({ windows: [], maxRows: 64 }, SIZE.contextLength) + 3;
+  const limitsOf = (plan: Plan) => {
+    const rows = carriesRows(plan);
+    const draftSlots = rows ? 32 + parallel : 3;
+    const stateSlots = plan.states.length > 0 ? parallel + draftSlots + 3 : undefined;
+    return {
+      kvBlocks,
+      stateSlots,
+      maxRows: 64,
+      maxLogitRows: 32,
+      draftSlots,
+      carriesRows: rows,
+      parallel,
+      queue: 64,
+    };
+  };
+  const cpu = { kvType, threads: 1 };
+  const plan = await readPlan(parseGguf(bytes));
+  const loaded = drafter
+    ? await loadWithEagle3(bytes, drafter, limitsOf, cpu)
+    : { plan, model: await KernelModel.load(bytes, limitsOf(plan), cpu), tokens: undefined };
+  const { backend } = loaded.model;
+  const speculation = drafter
+    ? new Speculation([new MtpDrafter(backend, loaded.tokens)], new FreeRows())
+    : undefined;
+  const limits = limitsOf(loaded.plan);
+  return engineOver(
+    backend,
+    limits,
+    SIZE.contextLength,
+    VOCABULARY,
+    undefined,
+    undefined,
+    undefined,
+    speculation,
+  );
+}
+
+Deno.test("eagle3: stored prompts include the drafter's keys and values, and belong to that drafter", async () => {
+  const { model, drafter } = repeating("llama");
+  const other = synthesizeEagle3(model, { type: "F32", seed: 2, layers: [1, 2, LAYERS], tokens: REVERSED });
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    const prompt = Array.from({ length: 100 }, (_, i) => 40 + i % 7);
+    const run = (drafter: Uint8Array, kept: boolean) =>
+      withFiles(model, drafter, (model, draft) => {
+        const promptCache = kept ? { folder, bytes: 1e9, eager: true } : undefined;
+        return withEngine({ model, draft, parallel: 2, promptCache }, async (engine) => {
+          const tokens = await tokensOf(engine, { ...REQUESTS[0], prompt });
+          return { tokens, cached: engine.stats().cachedTokens };
+        });
+      });
+    const wanted = await run(drafter, false);
+    assertEquals(await run(drafter, true), wanted);
+    assertEquals(await run(drafter, true), { tokens: wanted.tokens, cached: 96 });
+    assertEquals(await run(other, true), wanted);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("eagle3: a drafter's memory is counted, and its layer is part of the model's plan", async () => {
+  const { model, drafter } = repeating("llama");
+  await withFiles(model, drafter, async (model, draft) => {
+    const plain = await measureModel({ ...SIZE, model });
+    const drafting = await measureModel({ ...SIZE, model, draft });
+    assert(drafting.memory.weights > plain.memory.weights && drafting.memory.kv > plain.memory.kv);
+    const { plan } = await inspectModel({ model: draft });
+    assert(
+      "refusal" in plan && plan.refusal.includes("this drafts tokens for a model"),
+      JSON.stringify(plan),
+    );
+  });
+});
+
+const LLAMA = { architecture: "llama", types: ["Q8_0"], seed: 1, layers: LAYERS } as const;
+const DRAFTER = { type: "Q8_0", seed: 1, layers: [1, 2, LAYERS] } as const;
+const other = (architecture: Architecture, more = {}) => synthesize({ ...LLAMA, architecture, ...more });
+
+const REFUSED: readonly (readonly [what: string, model: Uint8Array, drafter: Uint8Array, message: string])[] =
+  [
+    [
+      "rows of another width",
+      other("llama"),
+      synthesizeEagle3(other("seed_oss"), { ...DRAFTER, columns: 128, width: 512 }),
+      "it reads hidden rows of 512 columns, the model's have 256",
+    ],
+    [
+      "layers that the model lacks",
+      other("llama"),
+      synthesizeEagle3(other("llama"), { ...DRAFTER, layers: [1, 2, LAYERS + 1] }),
+      "it reads rows of layer 5, the model has 4 layers",
+    ],
+    [
+      "another vocabulary",
+      other("llama"),
+      synthesizeEagle3(other("llama", { vocabulary: 2000 }), { ...DRAFTER, columns: 128 }),
+      "its vocabulary has 2000 tokens, the model's has 500",
+    ],
+    [
+      "a token that the model lacks",
+      other("llama"),
+      synthesizeEagle3(other("llama"), { ...DRAFTER, tokens: [1, VOCABULARY] }),
+      "must have only tokens below 500 (got 500)",
+    ],
+    [
+      "two layers",
+      other("llama"),
+      synthesizeEagle3(other("llama"), { ...DRAFTER, layers: [1, 2] }),
+      "must be 3 numbers of layers (got 1, 2)",
+    ],
+    [
+      "an architecture that hands out no rows",
+      other("gemma3n"),
+      synthesizeEagle3(other("gemma3n"), DRAFTER),
+      'architecture "gemma3n" hands out no rows for an EAGLE-3 drafter',
+    ],
+  ];
+
+for (const [what, model, drafter, message] of REFUSED) {
+  Deno.test(`eagle3: a drafter is refused for ${what}`, async () => {
+    await withFiles(model, drafter, async (model, draft) => {
+      await assertRejects(() => measureModel({ ...SIZE, model, draft }), Error, message);
+    });
+  });
+}
+
+Deno.test("eagle3: a model's file with a table of integers is refused", () => {
+  const file = parseGguf(other("llama"));
+  const integers = new Map([["d2t", { path: "", offset: 0, length: 1 }]]);
+  const error = assertThrows(() => buildPlan({ ...file, integers }), GgufError);
+  assertEquals(error.field, 'tensor "d2t"');
+});
+
+Deno.test("eagle3: a drafter is refused as a model, and on a GPU", async () => {
+  await withFiles(other("llama"), synthesizeEagle3(other("llama"), DRAFTER), async (model, draft) => {
+    await assertRejects(() => measureModel({ model: draft }), Error, "this drafts tokens for a model");
+    await assertRejects(
+      () => measureModel({ model, draft, backend: "webgpu" }),
+      Error,
+      "not supported on a GPU",
+    );
+  });
+});
