@@ -58,12 +58,12 @@ export class CarriedRows {
     return { read: this.#readOf(sequence), write: drafted[drafts], saves };
   }
 
-  /** Call after the rows were computed, of which `right` drafts were right. Returns true. */
-  drafted(sequence: Sequence, right: number): boolean {
+  /** Call after the rows were computed, of which `right` drafts were right. Returns that number. */
+  drafted(sequence: Sequence, right: number): number {
     const carried = this.#carried.get(sequence)!;
     [carried.slot, carried.drafted[right]] = [carried.drafted[right], carried.slot];
     this.#dropDrafts(sequence);
-    return true;
+    return right;
   }
 
   /** Frees a sequence's slots. */

@@ -16,8 +16,10 @@ import type { RunningState, Sequence } from "../schedule/sequence.ts";
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
-  /** Number of recurrent-state slots that remain for sequences with drafts. */
+  /** Number of slots for sequences with drafts, and how many of them remain. */
+  readonly #draftSlots: number;
   #forDrafts: number;
+  #running = 0;
   readonly #free: number[];
   /** Slot of the snapshot after a KV block, least recently used first. */
   readonly #snapshots = new Map<number, number>();
@@ -26,10 +28,10 @@ export class RecurrentStates {
   /** Number of waiting sequences that will resume from each snapshot slot. */
   readonly #readers = new Map<number, number>();
 
-  /** `slots` must exceed `parallel` + `drafts`; `drafts` sequences can have drafts at a time. */
+  /** `slots` must exceed `parallel` + `drafts`, the slots for sequences with drafts. */
   constructor(slots: number, parallel: number, drafts = 0) {
     this.#mostSnapshots = slots - parallel - drafts;
-    this.#forDrafts = drafts;
+    this.#draftSlots = this.#forDrafts = drafts;
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
   }
 
@@ -61,9 +63,10 @@ export class RecurrentStates {
       snapshotEdges: new Set(),
       saves: [],
       answer: undefined,
-      draft: undefined,
+      drafted: [],
     };
     sequence.state = state;
+    this.#running++;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
     // When a sequence starts, forced tokens after the prompt belong to the answer. After a preemption, all tokens count
     // as prompt.
@@ -127,34 +130,40 @@ export class RecurrentStates {
   }
 
   /**
-   * Returns the state access of the next rows when they include drafts. The current state stays unchanged until the
-   * drafts are verified; the new state goes to another slot.
+   * Returns the state access of the next rows when `drafts` of them follow as drafts. The current state stays unchanged
+   * until the drafts are verified; new states go to other slots. If the sequence's share of these slots allows, the states
+   * after its own rows and after the first drafts are saved too.
    */
-  draft(sequence: Sequence, rows: number): StepState {
+  draft(sequence: Sequence, rows: number, drafts: number): StepState {
     const state = sequence.state!;
-    this.#dropDraft(state); // left over from a step that was stopped
+    this.#dropDrafts(state); // left over from a step that was stopped
     const { read } = this.step(sequence, rows);
-    state.draft = this.#free.pop()!;
-    this.#forDrafts--;
-    return { read, write: state.draft, saves: [] };
+    const share = Math.max(1, Math.floor(this.#draftSlots / this.#running));
+    const slots = Math.min(drafts + 1, share, this.#forDrafts);
+    state.drafted = Array.from({ length: slots }, () => this.#free.pop()!);
+    this.#forDrafts -= slots;
+    const saves = state.drafted.slice(0, -1).map((slot, i) => ({ after: rows + i, slot }));
+    return { read, write: state.drafted[slots - 1], saves };
   }
 
   /**
-   * Call after the rows were computed, of which `right` of `drafts` drafts were right. If all were, the new state
-   * becomes the sequence's state. Returns whether it did; else the rows must be computed again.
+   * Call after the rows were computed, of which `right` of `drafts` drafts were right. The sequence continues from the
+   * last state that includes right drafts only. Returns the number of drafts in that state; undefined if the sequence must
+   * compute its own rows again.
    */
-  drafted(sequence: Sequence, right: number, drafts: number): boolean {
+  drafted(sequence: Sequence, right: number, drafts: number): number | undefined {
     const state = sequence.state!;
-    if (right === drafts) [state.slot, state.draft] = [state.draft!, state.slot];
-    this.#dropDraft(state);
-    return right === drafts;
+    const last = state.drafted.length - 1;
+    const kept = right === drafts ? last : Math.min(right, last - 1);
+    if (kept >= 0) [state.slot, state.drafted[kept]] = [state.drafted[kept], state.slot];
+    this.#dropDrafts(state);
+    return kept < 0 ? undefined : right === drafts ? drafts : kept;
   }
 
-  #dropDraft(state: RunningState): void {
-    if (state.draft === undefined) return;
-    this.#free.push(state.draft);
-    this.#forDrafts++;
-    state.draft = undefined;
+  #dropDrafts(state: RunningState): void {
+    this.#free.push(...state.drafted);
+    this.#forDrafts += state.drafted.length;
+    state.drafted = [];
   }
 
   /** Call after a step was computed and the sequence's `cached` and `indexed` were updated. */
@@ -195,7 +204,8 @@ export class RecurrentStates {
   release(sequence: Sequence): void {
     const state = sequence.state!;
     this.#dropSource(state);
-    this.#dropDraft(state);
+    this.#dropDrafts(state);
+    this.#running--;
     this.#saving -= state.saves.length;
     this.#free.push(state.slot, ...state.saves.map(({ slot }) => slot));
     sequence.state = undefined;

@@ -9,6 +9,8 @@ import {
   stepByStep,
 } from "../../testing/engine.ts";
 import type { LlmEngine } from "../loop/engine.ts";
+import type { Sequence } from "../schedule/sequence.ts";
+import { RecurrentStates } from "./recurrent_state.ts";
 
 /*
  * With recurrent layers, a prefix is shared only up to a snapshot of the state. The fake backend refuses a state that
@@ -132,4 +134,49 @@ Deno.test("states: an answer displaces at most one snapshot, and no snapshot whe
     assertEquals([await reused(engine, a), second], [...found], `${snapshots} snapshots`);
     await engine.close();
   }
+});
+
+/** A running sequence with that many computed tokens. */
+const runningOf = (states: RecurrentStates, cached: number): Sequence => {
+  const sequence = {
+    kv: { cached, blocks: [], indexed: 0 },
+    promptLength: 1,
+    length: cached + 1,
+    admission: {},
+    disk: {},
+  } as unknown as Sequence;
+  states.start(sequence, [], 0);
+  return sequence;
+};
+
+Deno.test("states: after wrong drafts, a sequence continues from the state after its last right draft", () => {
+  for (const right of [0, 1, 2, 3]) {
+    const states = new RecurrentStates(10, 2, 4);
+    const sequence = runningOf(states, 10);
+    const { read, write, saves } = states.draft(sequence, 2, 3);
+    const after = [...saves.map(({ slot }) => slot), write];
+    assertEquals(saves.map(({ after }) => after), [2, 3, 4]);
+    assertEquals(new Set([read, ...after]).size, 5);
+    assertEquals(states.drafted(sequence, right, 3), right);
+    assertEquals(states.step(sequence, 1).read, after[right]);
+  }
+});
+
+Deno.test("states: a sequence computes right drafts again whose states found no slot", () => {
+  const states = new RecurrentStates(10, 2, 4);
+  const [sequence] = [runningOf(states, 10), runningOf(states, 10)]; // each has two slots
+  const drafted = (right: number) => {
+    states.draft(sequence, 1, 5);
+    return states.drafted(sequence, right, 5);
+  };
+  assertEquals([0, 1, 4, 5].map(drafted), [0, 0, 0, 5]);
+});
+
+Deno.test("states: with one slot, a sequence computes its rows again after a wrong draft", () => {
+  const states = new RecurrentStates(6, 2, 1);
+  const sequence = runningOf(states, 10);
+  const own = states.step(sequence, 1).write;
+  assertEquals(states.draft(sequence, 1, 3).saves, []);
+  assertEquals(states.drafted(sequence, 2, 3), undefined);
+  assertEquals(states.step(sequence, 1).read, own);
 });

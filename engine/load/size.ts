@@ -292,7 +292,7 @@ function countStateSlots(plan: Plan, crowd: Crowd): number | undefined {
 function countDraftSlots(plan: Plan, { parallel, drafts }: Crowd): number {
   if (!drafts || plan.states.length === 0) return 0;
   if (carriesRows(plan)) return parallel + rowsOf({ parallel, drafts }).maxLogitRows;
-  return Math.max(1, Math.min(parallel, DRAFT_SLOTS, Math.floor(DRAFT_BYTES / stateBytes(plan))));
+  return Math.max(1, Math.min(DRAFT_SLOTS, Math.floor(DRAFT_BYTES / stateBytes(plan))));
 }
 
 interface Wanted {

@@ -207,10 +207,11 @@ export class Scheduler implements Restorer {
   /** Updates a sequence after its part of a step was computed. `right`: number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
     const states = this.#states ?? this.#rows;
-    if (drafts.length > 0 && states?.drafted(sequence, right, drafts.length) === false) return;
-    this.cache.advance(sequence, rows + right);
+    const kept = states && drafts.length > 0 ? states.drafted(sequence, right, drafts.length) : right;
+    if (kept === undefined) return;
+    this.cache.advance(sequence, rows + kept);
     this.#states?.advance(sequence);
-    this.#fairness[priorityOf(sequence)].charge(sequence, rows + right);
+    this.#fairness[priorityOf(sequence)].charge(sequence, rows + kept);
   }
 
   /**

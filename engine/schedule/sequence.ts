@@ -14,8 +14,11 @@ import type { SequenceImages } from "./images.ts";
 export interface RunningState {
   /** The sequence's own slot of recurrent state. */
   slot: number;
-  /** The slot that receives the state after the drafts of the current step. */
-  draft: number | undefined;
+  /**
+   * Slots of the current step with drafts: the state after the sequence's own rows, then after each of the first drafts, and
+   * last the state after all drafts. Only the last slot is certain to be there.
+   */
+  drafted: number[];
   /** The snapshot's slot from which the sequence resumes, until its first step is done. */
   source: number | undefined;
   /** Block edges ahead, in tokens, at which to take a snapshot. */
