@@ -7,6 +7,15 @@ import type { TensorList } from "../tensor_list.ts";
 import { type Configs, countsOf, MOST, prefixOf, readSizes, type Sizes, type TowerParts } from "./sizes.ts";
 
 const ACTIVATION = "gelu_pytorch_tanh";
+const EMBEDDING = "embeddings.patch_embedding.weight";
+/** Prefixes of Gemma 3's towers. Newer versions of transformers leave out `vision_model.`. */
+const GEMMA3 = [
+  "vision_tower.vision_model.",
+  "model.vision_tower.vision_model.",
+  "vision_tower.",
+  "model.vision_tower.",
+];
+const IDEFICS3 = ["model.vision_model.", "vision_model."];
 
 /** Gemma 3 from 4B on. */
 export function convertGemma3(configs: Configs, list: TensorList): TowerParts {
@@ -20,13 +29,7 @@ export function convertGemma3(configs: Configs, list: TensorList): TowerParts {
   if (!Number.isInteger(merged)) {
     root.refuse("mm_tokens_per_image", String(tokens), `a square whose side divides ${across}`);
   }
-  const module = "vision_tower.vision_model.";
-  const eps = addSiglip(
-    configs,
-    list,
-    prefixOf(list.finder, EMBEDDING, [module, `model.${module}`, ...SHORT]),
-    sizes,
-  );
+  const eps = addSiglip(configs, list, GEMMA3, sizes);
   const projector = prefixOf(list.finder, "mm_soft_emb_norm.weight", [
     "multi_modal_projector.",
     "model.multi_modal_projector.",
@@ -52,12 +55,7 @@ export function convertIdefics3(configs: Configs, list: TensorList): TowerParts 
     processor.refuse("size", "none", "an object");
   processor.fields("max_image_size")?.mustBe("longest_edge", sizes.image, "tiles are as large as image_size");
   processor.mustBe("do_image_splitting", true, "a tower's file has no key for it");
-  const eps = addSiglip(
-    configs,
-    list,
-    prefixOf(list.finder, EMBEDDING, ["model.vision_model.", "vision_model."]),
-    sizes,
-  );
+  const eps = addSiglip(configs, list, IDEFICS3, sizes);
   const connector = "connector.modality_projection.proj";
   const prefix = prefixOf(list.finder, `${connector}.weight`, ["model.", ""]);
   list.matrix("mm.model.fc", `${prefix}${connector}`, sizes.projection, merged ** 2 * sizes.width);
@@ -69,14 +67,16 @@ export function convertIdefics3(configs: Configs, list: TensorList): TowerParts 
   };
 }
 
-const EMBEDDING = "embeddings.patch_embedding.weight";
-/** Prefixes of Gemma 3's towers in checkpoints of new versions of transformers. */
-const SHORT = ["vision_tower.", "model.vision_tower."];
-
 /** Adds the layers, and returns the epsilon of their norms. */
-function addSiglip({ vision }: Configs, list: TensorList, prefix: string, sizes: Sizes): number {
+function addSiglip(
+  { vision }: Configs,
+  list: TensorList,
+  prefixes: readonly string[],
+  sizes: Sizes,
+): number {
   vision.mustBe("hidden_act", ACTIVATION, "a tower's file has no key for another activation");
   const { layers, width, feedForward, patch, image } = sizes;
+  const prefix = prefixOf(list.finder, EMBEDDING, prefixes);
   const module = (name: string) => `${prefix}${name}`;
   list.frames("v.patch_embd", module(EMBEDDING), { rows: width, frames: 1, side: patch });
   list.vector("v.patch_embd.bias", module("embeddings.patch_embedding.bias"), width);
