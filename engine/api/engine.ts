@@ -34,6 +34,8 @@ export interface ModelInfo {
   readonly backend?: BackendName;
   /** Whether requests may have images. */
   readonly images?: boolean;
+  /** The text that stands for an image in a prompt; undefined if the model reads no images. */
+  readonly imageText?: string;
   /** The pooled rows that the model computes; undefined if unsupported (on the GPU). */
   readonly pooled?: PooledInfo;
   /** Undefined without adapters. */

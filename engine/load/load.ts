@@ -229,6 +229,7 @@ async function loadMeasured(
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,
     images: measuredTower !== undefined,
+    imageText: measuredTower?.promptText,
     pooled: backend.abilities.pools
       ? {
         kind: described.pooling.kind,

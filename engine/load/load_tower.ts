@@ -38,6 +38,8 @@ export interface MeasuredTower {
   /** The rows that the tower's images give the decoder. */
   readonly images: ImageRows;
   readonly memory: MemoryNeeds;
+  /** An image in the text of a prompt, as chat templates write it. */
+  readonly promptText: string;
   /** Returns a digest of everything that determines the rows of an image, except its pixels. */
   digest(): Promise<string>;
   load(signal?: AbortSignal): Promise<Tower>;
@@ -180,10 +182,12 @@ async function measured(
 ): Promise<MeasuredTower> {
   const [plan, size, tables] = [buildTower(file, shape), towerSize(shape), positionTensors(file, shape)];
   const report = await reportOf(file, shape, plan, { isa, backend: "cpu" });
+  const { mark, around: [before, after] = ["", ""] } = shape.kind.text;
   return {
     report,
     images: { deepstack: shape.deepLayers.length },
     memory: report.memory,
+    promptText: `${before}${mark}${after}`,
     digest: async () => sha256((await fingerprintModel(file)).weights + sha256(encodePlan(plan, size))),
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();

@@ -7,6 +7,8 @@ import type { Tiles } from "./scaling.ts";
 export interface ImageText {
   /** The token that chat templates write for an image. */
   readonly mark: string;
+  /** The tokens that chat templates write before the mark, and after it. */
+  readonly around?: readonly [before: string, after: string];
   /** The token that stands for one of the tower's rows. Vocabularies without it have `mark` instead. */
   readonly row: string;
   /** Whether rows have places in a grid for rotary tables (M-RoPE). */

@@ -33,6 +33,7 @@ const QWEN3VL: TowerKind = {
   },
   text: {
     mark: "<|image_pad|>",
+    around: ["<|vision_start|>", "<|vision_end|>"],
     row: "<|image_pad|>",
     grid: true,
     parts: ({ rows, columns }) => [rows * columns],

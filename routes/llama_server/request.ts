@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/mod.ts";
+import type { Engine, PromptImage } from "../../engine/mod.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "../generation/constraints.ts";
 import {
   boundedArray,
@@ -76,7 +76,7 @@ export async function prepareLlamaServer(
   engine: Engine,
   body: Fields,
   options: RunOptions,
-  prompt: { tokens: number[]; truncated: boolean },
+  prompt: { tokens: number[]; images?: readonly PromptImage[]; truncated: boolean },
 ): Promise<Prepared> {
   const [form] = formsOf(body);
   await checkForm(engine, form?.constraint, form ? [form] : [], options);
@@ -86,6 +86,7 @@ export async function prepareLlamaServer(
   const request = {
     ...engineRequest(engine, fields, options),
     prompt: prompt.tokens,
+    images: prompt.images,
     constraint: form?.constraint,
     maxTokens: maxTokensOf(body),
   };

@@ -113,6 +113,18 @@ const DIALECTS: Readonly<
     param: "images[0]",
   },
 };
+/** The same question in the text that the model's template writes. */
+const llamaServer = (data: string, places = 1) => ({
+  prompt: {
+    prompt_string: `<|im_start|>user\n${
+      "<__media__>".repeat(places)
+    }${TEXT}<|im_end|>\n<|im_start|>assistant\n`,
+    multimodal_data: [data],
+  },
+  n_predict: 6,
+  temperature: 0,
+  ignore_eos: true,
+});
 const urlOf = (base64: string) => `data:image/png;base64,${base64}`;
 const errorOf = ({ error, code }: Json) =>
   error?.param ? [error.code, error.param] : [error?.code ?? code, undefined];
@@ -132,7 +144,18 @@ Deno.test("images: every dialect gives the same answer about an image, and count
       assertEquals(tokens(got.body) - plain.body.usage.prompt_tokens, IMAGE_TOKENS, path);
       answers.add(answer(got.body));
     }
+    const completed = await post("/completion", llamaServer(data));
+    assertEquals(completed.status, 200, completed.text);
+    answers.add(completed.body.content);
     assertEquals(answers.size, 1, JSON.stringify([...answers]));
+    const wrong = await post("/completion", llamaServer(data, 2));
+    assertEquals([wrong.status, wrong.body.error.param], [400, "prompt.prompt_string"], wrong.text);
+    const damaged = await post("/completion", llamaServer("AAAA"));
+    assertEquals(
+      [damaged.status, damaged.body.error.param],
+      [400, "prompt.multimodal_data[0]"],
+      damaged.text,
+    );
     assert(!answers.has(plain.body.choices[0].message.content));
     const { model: _, max_tokens: __, temperature: ___, ignore_eos: ____, ...counted } =
       DIALECTS["/v1/messages"].body(data) as Json;
