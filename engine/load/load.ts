@@ -204,11 +204,12 @@ interface Closeable {
 }
 
 async function loadMeasured(
-  { described, plan, size, memory, drafting, tower: measuredTower }: Measured,
+  measured: Measured,
   options: LoadOptions,
   opened: OpenedStore | undefined,
 ): Promise<LoadedEngine> {
   const start = performance.now();
+  const { described, plan, size, memory, tower: measuredTower } = measured;
   const { contextLength, cut, limits } = size;
   const { file, tokenizer } = described;
   const chatTemplate = createChatTemplate(file.metadata, tokenizer, options.chatTemplate);
@@ -249,10 +250,7 @@ async function loadMeasured(
       openPromptDisk(options, { described, plan, tower: measuredTower, backend, opened }),
       backend,
     );
-  const speculation = await orClose(
-    openSpeculation({ plan, described, drafting }, backend, options),
-    backend,
-  );
+  const speculation = await orClose(openSpeculation(measured, backend, options), backend);
   const tower = measuredTower && await orClose(measuredTower.load(options.signal), speculation, backend);
   return {
     engine: new LlmEngine({
