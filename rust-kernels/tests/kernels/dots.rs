@@ -78,7 +78,7 @@ impl<const BITS: u32> Kernel for BlockDots<BITS> {
                 let mut first = [0f32; 16];
                 unsafe { s.put_first_sums(first.as_mut_ptr(), std::array::from_fn(|g| vector(j, g))) };
                 let first = if BITS == 8 { unsafe { s.first_sums(first.as_ptr()) } } else { s.i_splat(BIAS_BITS) };
-                [s.i_add(first, s.i_splat(-5i32.wrapping_sub(BIAS_BITS))); 4]
+                [s.i_add(first, s.i_splat((-5i32).wrapping_sub(BIAS_BITS))); 4]
             });
             let mut halves = whole;
             let (x, nothing) = (xs.as_ptr(), Ahead::NOTHING);
