@@ -210,12 +210,13 @@ impl Model {
         let State { weights, executor, .. } = &mut *state;
         let (Some(weights), Some(executor)) = (weights, executor) else { bail!("No plan is compiled") };
         let step = Step::decode(input, executor.program(), &self.masks)?;
-        let (mut from, ends) = (executor.begin(&step), (&self.masks, &self.stop));
+        let mut from = executor.begin(&step);
         loop {
             let mut pool = self.pool.take();
             let began = Instant::now();
             let pause = || began.elapsed() > self.slice && self.pool.turns.is_wanted();
-            match executor.run(weights, self.isa, &mut pool, &step, ends, (from, &pause), output)? {
+            let ends = (&self.masks, &self.stop, &pause as &(dyn Fn() -> bool + Sync));
+            match executor.run(weights, self.isa, &mut pool, (&step, from), ends, output)? {
                 Progress::Done => return Ok(Some(4 * step.output_words)),
                 Progress::Stopped => return Ok(None),
                 Progress::Paused(at) => from = at,

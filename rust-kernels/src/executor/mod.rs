@@ -154,9 +154,8 @@ impl Executor {
         weights: &Weights,
         isa: Isa,
         pool: &mut Pool,
-        step: &Step,
-        (masks, stop): (&Masks, &AtomicBool),
-        (from, pause): (usize, &(dyn Fn() -> bool + Sync)),
+        (step, from): (&Step, usize),
+        (masks, stop, pause): (&Masks, &AtomicBool, &(dyn Fn() -> bool + Sync)),
         output: &mut [u8],
     ) -> Result<Progress> {
         if output.len() < 4 * step.output_words {
