@@ -41,7 +41,7 @@ import {
 import { createChatTemplate } from "../chat/template/chat_template.ts";
 import { createRankTemplate } from "../chat/template/rank_template.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
-import type { Engine } from "../api/engine.ts";
+import type { Engine, ModelInfo } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 import { checkTogether, NO_PROMPTS_ON_GPU, reasonAgainstGpu } from "./option_errors.ts";
 
@@ -210,7 +210,7 @@ async function loadMeasured(
 ): Promise<LoadedEngine> {
   const start = performance.now();
   const { described, plan, size, memory, tower: measuredTower } = measured;
-  const { contextLength, cut, limits } = size;
+  const { cut, limits } = size;
   const { file, tokenizer } = described;
   const chatTemplate = createChatTemplate(file.metadata, tokenizer, options.chatTemplate);
   const progress = (done: number, total: number) => {
@@ -219,28 +219,7 @@ async function loadMeasured(
   };
   const notOnGpu = reasonAgainstGpu(file, plan, options);
   const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, notOnGpu, progress });
-  const model = {
-    id: options.id ?? modelName(options.model),
-    path: options.model,
-    architecture: plan.architecture,
-    contextLength,
-    trainedContext: plan.contextLength,
-    identityContext: identityContext(plan, options.contextLength),
-    vocabSize: plan.vocabSize,
-    created: Math.floor(Date.now() / 1000),
-    backend: backend.info.name as BackendName,
-    images: measuredTower !== undefined,
-    imageText: measuredTower?.promptText,
-    pooled: backend.abilities.pools
-      ? {
-        kind: described.pooling.kind,
-        size: pooledColumns(plan),
-        encoder: isEncoder(plan),
-        labels: described.pooling.names,
-      }
-      : undefined,
-    adapters: described.adapters?.infos,
-  };
+  const model = infoOf(measured, options, backend);
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
   const onLoosened = (schema: LoosenedSchema) => options.warn?.(describeLoosened(schema));
@@ -272,6 +251,35 @@ async function loadMeasured(
     memory,
     cut,
     kvTokens: kvTokens(plan, size),
+  };
+}
+
+function infoOf(
+  { described, plan, size, tower }: Measured,
+  options: LoadOptions,
+  backend: AnyBackend,
+): ModelInfo {
+  return {
+    id: options.id ?? modelName(options.model),
+    path: options.model,
+    architecture: plan.architecture,
+    contextLength: size.contextLength,
+    trainedContext: plan.contextLength,
+    identityContext: identityContext(plan, options.contextLength),
+    vocabSize: plan.vocabSize,
+    created: Math.floor(Date.now() / 1000),
+    backend: backend.info.name as BackendName,
+    images: tower !== undefined,
+    imageText: tower?.promptText,
+    pooled: backend.abilities.pools
+      ? {
+        kind: described.pooling.kind,
+        size: pooledColumns(plan),
+        encoder: isEncoder(plan),
+        labels: described.pooling.names,
+      }
+      : undefined,
+    adapters: described.adapters?.infos,
   };
 }
 
