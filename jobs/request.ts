@@ -33,7 +33,7 @@ const MAX_CUSTOM_ID_LENGTH = 512;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 const MARKED =
   "a byte order mark (U+FEFF) stands before it, as in the midst of files that were joined; remove it";
-/** Bytes of a line that is parsed in slices. */
+/** Longer lines, in bytes, are parsed in slices. */
 const LARGE_BYTES = 1 << 16;
 /** Maximum nesting of a line: the body is one level below it. */
 const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
@@ -50,7 +50,7 @@ export interface LineRules {
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Parses a line like parseLine. A large line is parsed in slices, between which other requests are served. */
+/** Parses a line like parseLine. A large line is parsed in slices; other requests are served between the slices. */
 export async function parseInSlices(line: RawLine, rules: LineRules): Promise<ParsedLine> {
   return line.length > LARGE_BYTES ? await withPauses(() => parseLine(line, rules)) : parseLine(line, rules);
 }

@@ -116,7 +116,7 @@ for (const [name, line, code, customId, words] of BAD) {
   });
 }
 
-Deno.test("parseLine: large lines are parsed and refused like small ones, in slices for parseInSlices", async () => {
+Deno.test("parseInSlices: parses and refuses large lines with the results of small ones", async () => {
   const image = "QUJD".repeat(100_000);
   const of = (text: string) => {
     const bytes = new TextEncoder().encode(text);

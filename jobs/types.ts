@@ -3,7 +3,7 @@ import type { ModelIdentity } from "./model_identity.ts";
 
 /** Types shared by the batch service and its callers. Times are Unix seconds. */
 
-/** Purposes of uploaded files: OpenAI's names for inputs of batches, and for images. */
+/** Purposes of uploads in OpenAI's names: "batch" for batch inputs, the others for images. */
 export const UPLOAD_PURPOSES = ["batch", "vision", "user_data"] as const;
 export type UploadPurpose = typeof UPLOAD_PURPOSES[number];
 export type FilePurpose = UploadPurpose | "batch_output";

@@ -18,13 +18,13 @@ export function parseRequest(text: string): unknown {
   return withWrittenNumbers(JSON.parse(text), () => text);
 }
 
-/** Parses a large request like parseRequest, in slices. `long` as in parseLargeJson. Throws as parseLargeJson. */
+/** Parses a large request like parseRequest, in slices. `long` and errors are those of parseLargeJson. */
 export function* parseLargeRequest(bytes: Uint8Array, long: Stretch[] = []): Paced<unknown> {
   const value = yield* parseLargeJson(bytes, long);
   return withWrittenNumbers(value, () => textWithout(long, bytes));
 }
 
-/** Returns the JSON with empty strings instead of the long ones, such as images, which have no numbers. */
+/** Returns the JSON text with its long strings emptied. Long strings, such as images, contain no numbers. */
 function textWithout(long: readonly Stretch[], bytes: Uint8Array): string {
   const decoder = new TextDecoder();
   const starts = [...long.map(({ start }) => start), bytes.length];

@@ -26,7 +26,10 @@ export async function withImageFolder(path: string | undefined, world: BatchWorl
   };
 }
 
-/** Returns a world in which lines may name images at https URLs of the hosts. Throws an Error if they are out of reach. */
+/**
+ * Returns a world in which lines may name images at https URLs on these hosts. Throws an Error if this process may not
+ * connect to a host.
+ */
 export async function withImageHosts(hosts: string | undefined, world: BatchWorld): Promise<BatchWorld> {
   const fetchImage = await fetcherOf(
     hosts,

@@ -305,7 +305,7 @@ function serveOptions({ values }: ServeSettings) {
   } satisfies ServeOptions;
 }
 
-/** Returns the function that fetches images from allowed hosts. Throws if this process may not reach them. */
+/** Returns a function that fetches images from the allowed hosts. Throws an Error if it may not connect to them. */
 function remoteImages({ values: { allowImageHosts, host } }: ServeSettings) {
   return fetcherOf(
     allowImageHosts,

@@ -14,8 +14,8 @@ export function imageHosts(given: string | undefined): readonly string[] {
 }
 
 /**
- * Returns the function that fetches images from the hosts; undefined without hosts. `command` returns the command that may
- * reach the hosts. Throws an Error with that command if this process may not reach a host.
+ * Returns a function that fetches images from the hosts, or undefined without hosts. Throws an Error if this process may
+ * not connect to a host. The error shows the result of `command`: a command line with permission for the hosts.
  */
 export async function fetcherOf(
   given: string | undefined,
@@ -35,7 +35,7 @@ export async function fetcherOf(
   return imageFetcher(hosts);
 }
 
-/** Whether this process may connect to the host by https. */
+/** Returns whether this process may connect to the host by https. */
 export function mayReach(host: string): boolean {
   return Deno.permissions.querySync({ name: "net", host: `${host}:443` }).state === "granted";
 }

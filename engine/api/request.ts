@@ -58,7 +58,7 @@ export interface GenerateRequest extends Sender {
 
 /** The tokens that stand for an image in a prompt. */
 export interface ImageTokens {
-  /** The token in whose place they come. */
+  /** The token in a prompt that these tokens replace. */
   readonly mark: number;
   readonly tokens: readonly number[];
   /** Which of the tokens get the image's rows, in order. */

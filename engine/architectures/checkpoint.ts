@@ -78,7 +78,7 @@ export const CONFIG_KEYS = {
   headDim: "head_dim",
 };
 export type ConfigKeys = Partial<Readonly<typeof CONFIG_KEYS>> & {
-  /** The key of a value head's dimensions; by default a value head is as wide as a key head. */
+  /** Key of the number of dimensions of a value head; by default a value head is as wide as a key head. */
   readonly valueDim?: string;
 };
 
@@ -163,15 +163,15 @@ export interface Checkpoint {
   readonly prefix?: string;
   /** One matrix for q, k and v, in which a KV head's rows follow those of its query heads. */
   readonly grouped?: string;
-  /** Whether q, k and v are modules, which become one tensor. */
+  /** Whether the checkpoint has separate modules for q, k and v, which become one tensor. */
   readonly apart?: boolean;
-  /** Whether the matrices of layers are stored transposed: columns first. */
+  /** Whether the checkpoint stores the matrices of layers transposed: columns first. */
   readonly transposed?: boolean;
   /** Whether the rows of queries and keys are already in the order of pairs that GGUF rotates. */
   readonly pairsKept?: boolean;
-  /** Whether the checkpoint stores norm weights minus 1: all of them, or those of layers. */
+  /** Whether the checkpoint stores norm weights minus 1: in all norms, or only in the layers' norms. */
   readonly shiftedNorms?: boolean | "of layers";
-  /** Returns the value of all elements of vectors that only the GGUF file has, by tensor name. */
+  /** Returns vectors that only the GGUF file has: by tensor name, the value of all their elements. */
   readonly constants?: (config: Config) => Readonly<Record<string, number>>;
   readonly keys?: ConfigKeys;
   /** The activation's name in config.json, where it differs from the usual one. */

@@ -93,14 +93,14 @@ function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): 
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 
-/** Architectures of files that are not a model, and what the user should do. */
+/** Architectures of files that do not contain a model, with the advice in the error message. */
 const OTHER_ARCHITECTURES: Readonly<Record<string, Wording>> = {
   eagle3: ["this drafts tokens for a model; name the model's own file, and this file with ", {
     draft: undefined,
   }],
 };
 
-/** Throws GgufError where `general.type` or `general.architecture` says that the file is not a model. */
+/** Throws GgufError if `general.type` or `general.architecture` says that the file does not contain a model. */
 export function checkFileType({ metadata }: GgufFile): void {
   const architecture = metadata.entries.get("general.architecture");
   if (typeof architecture === "string" && Object.hasOwn(OTHER_ARCHITECTURES, architecture)) {

@@ -85,7 +85,7 @@ export interface PlanOptions {
   readonly adapters?: PlanAdapters;
   /** Take rows of images. The architecture must: see `imagesOf`. */
   readonly images?: ImageRows;
-  /** A drafter whose tensors are joined to the file's (`joinEagle3`). */
+  /** A drafter whose tensors `joinEagle3` has added to the file. */
   readonly drafter?: Eagle3;
 }
 

@@ -58,7 +58,7 @@ export class CarriedRows {
     return { read: this.#readOf(sequence), write: drafted[drafts], saves };
   }
 
-  /** Call after the rows were computed, of which `right` drafts were right. Returns that number. */
+  /** Call after a step with drafts. `right`: number of right drafts, which is returned. */
   drafted(sequence: Sequence, right: number): number {
     const carried = this.#carried.get(sequence)!;
     [carried.slot, carried.drafted[right]] = [carried.drafted[right], carried.slot];

@@ -16,7 +16,7 @@ import type { RunningState, Sequence } from "../schedule/sequence.ts";
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
-  /** Number of slots for sequences with drafts, and how many of them remain. */
+  /** Number of slots for steps with drafts, and the number of free ones. */
   readonly #draftSlots: number;
   #forDrafts: number;
   #running = 0;
@@ -28,7 +28,7 @@ export class RecurrentStates {
   /** Number of waiting sequences that will resume from each snapshot slot. */
   readonly #readers = new Map<number, number>();
 
-  /** `slots` must exceed `parallel` + `drafts`, the slots for sequences with drafts. */
+  /** `slots` must exceed `parallel` + `drafts`. `drafts`: number of slots for steps with drafts. */
   constructor(slots: number, parallel: number, drafts = 0) {
     this.#mostSnapshots = slots - parallel - drafts;
     this.#draftSlots = this.#forDrafts = drafts;
@@ -130,13 +130,13 @@ export class RecurrentStates {
   }
 
   /**
-   * Returns the state access of the next rows when `drafts` of them follow as drafts. The current state stays unchanged
-   * until the drafts are verified; new states go to other slots. If the sequence's share of these slots allows, the states
-   * after its own rows and after the first drafts are saved too.
+   * Returns the state access of a step with `rows` own rows of the sequence and `drafts` draft rows after them. The
+   * current state stays unchanged until the drafts are verified. The step writes the state after all drafts to another
+   * slot. If the sequence has further slots, the step also saves the states after the own rows and after the first drafts.
    */
   draft(sequence: Sequence, rows: number, drafts: number): StepState {
     const state = sequence.state!;
-    this.#dropDrafts(state); // left over from a step that was stopped
+    this.#dropDrafts(state); // of a step that was stopped
     const { read } = this.step(sequence, rows);
     const share = Math.max(1, Math.floor(this.#draftSlots / this.#running));
     const slots = Math.min(drafts + 1, share, this.#forDrafts);
@@ -147,9 +147,9 @@ export class RecurrentStates {
   }
 
   /**
-   * Call after the rows were computed, of which `right` of `drafts` drafts were right. The sequence continues from the
-   * last state that includes right drafts only. Returns the number of drafts in that state; undefined if the sequence must
-   * compute its own rows again.
+   * Call after a step with drafts, `right` of which were right. The sequence continues from the last saved state that
+   * includes only right drafts. Returns the number of drafts in that state. Returns undefined if the sequence must compute
+   * its own rows again.
    */
   drafted(sequence: Sequence, right: number, drafts: number): number | undefined {
     const state = sequence.state!;

@@ -136,7 +136,7 @@ Deno.test("states: an answer displaces at most one snapshot, and no snapshot whe
   }
 });
 
-/** A running sequence with that many computed tokens. */
+/** Returns a running sequence with `cached` computed tokens. */
 const runningOf = (states: RecurrentStates, cached: number): Sequence => {
   const sequence = {
     kv: { cached, blocks: [], indexed: 0 },
@@ -149,7 +149,7 @@ const runningOf = (states: RecurrentStates, cached: number): Sequence => {
   return sequence;
 };
 
-Deno.test("states: after wrong drafts, a sequence continues from the state after its last right draft", () => {
+Deno.test("states: a sequence continues from the state after its last right draft", () => {
   for (const right of [0, 1, 2, 3]) {
     const states = new RecurrentStates(10, 2, 4);
     const sequence = runningOf(states, 10);
@@ -162,7 +162,7 @@ Deno.test("states: after wrong drafts, a sequence continues from the state after
   }
 });
 
-Deno.test("states: a sequence computes right drafts again whose states found no slot", () => {
+Deno.test("states: a sequence computes right drafts again if their states had no slot", () => {
   const states = new RecurrentStates(10, 2, 4);
   const [sequence] = [runningOf(states, 10), runningOf(states, 10)]; // each has two slots
   const drafted = (right: number) => {
@@ -172,7 +172,7 @@ Deno.test("states: a sequence computes right drafts again whose states found no 
   assertEquals([0, 1, 4, 5].map(drafted), [0, 0, 0, 5]);
 });
 
-Deno.test("states: with one slot, a sequence computes its rows again after a wrong draft", () => {
+Deno.test("states: a sequence with one slot computes its own rows again after a wrong draft", () => {
   const states = new RecurrentStates(6, 2, 1);
   const sequence = runningOf(states, 10);
   const own = states.step(sequence, 1).write;

@@ -49,8 +49,9 @@ export interface Restorer {
 }
 
 /**
- * Stores an engine's prompts on a disk, without the texts of embeddings, which rarely repeat: it offers parts worth
- * storing, and reads prefixes that a sequence can continue from. `exchange` copies bytes only between steps.
+ * Stores an engine's prompts on a disk: it offers parts worth storing, and reads prefixes from which a sequence can
+ * continue. It does not store the texts of embedding requests, which rarely repeat. `exchange` copies bytes only between
+ * steps.
  */
 export class StoredPrefixes {
   readonly #disk: PromptDisk;

@@ -39,7 +39,7 @@ export class Input {
         return found.mark;
       }
       const undecided = this.#undecided(marks);
-      // An answer may end inside a mark that has text around its token. That token is never text.
+      // An answer may end inside a mark with text around its token. The token must not become text.
       const isCut = undecided > 0 && !this.#text.slice(-undecided).isWellFormed();
       this.#emit(this.#text.length - (this.#ended && !isCut ? 0 : undecided), emit);
       if (this.#ended) return undefined;

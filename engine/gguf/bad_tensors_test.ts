@@ -66,7 +66,7 @@ const SHAPES: BadFile[] = [
   })),
 ];
 
-/** The ids up to 42 without kernels, except 64-bit integers, which only a plan refuses. */
+/** Ids up to 42 of types without kernels. 64-bit integers are not included: the plan refuses them, not the reader. */
 const UNSUPPORTED = Array.from({ length: 43 }, (_, id) => id)
   .filter((id) => layoutOfId(id) === undefined && id !== INTEGERS.id);
 const UNKNOWN = [43, 99, 255, 0x7fffffff, 0x80000000, 0xffffffff];

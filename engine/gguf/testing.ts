@@ -150,7 +150,7 @@ export class GgufBuilder {
     return this;
   }
 
-  /** Adds an array of 64-bit integers among the tensors. */
+  /** Adds a tensor of 64-bit integers. */
   integers(name: string, values: readonly number[]): this {
     const data = bytesOf(BigInt64Array.from(values, BigInt));
     this.#tensors.push({ name, type: INTEGERS.id, shape: [values.length], data });

@@ -56,7 +56,7 @@ export interface TensorInfo {
   readonly made?: () => Promise<Uint8Array>;
 }
 
-/** An array of 64-bit integers that stands among the tensors. */
+/** A tensor of 64-bit integers. */
 export interface IntegerTensor {
   readonly path: string;
   /** Byte offset of the values from the start of the file. */

@@ -34,7 +34,7 @@ export class ModelDescription {
     readonly file: GgufFile,
     private readonly options: LoadOptions,
     readonly adapters: AdapterSet | undefined,
-    /** The drafter of another file, whose tensors are among the file's. */
+    /** A drafter from another file. `file` includes its tensors. */
     readonly drafter?: OpenedEagle3,
   ) {}
 
@@ -56,7 +56,7 @@ export class ModelDescription {
     return this.#plan ??= this.#build();
   }
 
-  /** Returns the plan without a layer that drafts tokens. Throws GgufError. */
+  /** Returns the plan without a draft layer. Throws GgufError. */
   plainPlan(): Promise<Plan> {
     return this.#build(false, undefined);
   }

@@ -1,7 +1,7 @@
 import { EngineError, type Wording } from "../api/errors.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 
-/** Maximum number of tokens by which one vocabulary may exceed the other: some files pad theirs to a round number. */
+/** Maximum difference of the vocabularies' sizes: some files pad their vocabulary to a round number. */
 const MOST_BEYOND = 1024;
 
 /** Returns the number of tokens that both vocabularies share. Throws EngineError if a shared token differs. */

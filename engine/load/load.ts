@@ -60,7 +60,7 @@ export interface LoadedEngine {
   readonly backend: AnyBackend;
   /** The reason why "auto" chose this backend; empty for other settings. */
   readonly choice: string;
-  /** Number of NUMA nodes with an engine each; undefined for one engine. */
+  /** Number of NUMA nodes that each have an engine; undefined for one engine. */
   readonly nodes?: number;
   readonly loadMs: number;
   /** Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. */

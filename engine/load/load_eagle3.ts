@@ -7,7 +7,7 @@ import type { GgufFile } from "../gguf/types.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { cannotDraft, commonVocabulary } from "./draft_vocabulary.ts";
 
-/** The name of the tensor with a token of the model's vocabulary for each token of the drafter's. */
+/** Name of the tensor that maps the drafter's tokens to the model's tokens. */
 const TOKENS = "d2t";
 const ADVICE = "name a drafter that was made for this model";
 
@@ -16,13 +16,13 @@ export interface OpenedEagle3 {
   readonly description: Eagle3;
   /** The model's file, with the drafter's tensors. */
   readonly joined: GgufFile;
-  /** The model's token for each token of the drafter's vocabulary; undefined if they are the same. */
+  /** The model's token for each token of the drafter; undefined if both use the same tokens. */
   readonly tokens: Int32Array | undefined;
 }
 
 /**
- * Reads the header of a file that drafts for the model, if the file is an EAGLE-3 drafter; else returns undefined. Throws
- * GgufError for a broken file, and EngineError for a drafter that was made for another model.
+ * Returns the EAGLE-3 drafter that the file contains, or undefined for another kind of file. Throws GgufError for a
+ * broken file, and EngineError for a drafter that was made for another model.
  */
 export async function openEagle3(file: GgufFile, model: GgufFile): Promise<OpenedEagle3 | undefined> {
   if (!isEagle3(file)) return undefined;

@@ -6,13 +6,13 @@ import { type LoadedEngine, type MeasuredModel, measureModel } from "./load.ts";
 import { MemoryError } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
 
-/** Maximum number of a processor, plus one. */
+/** Processors must have numbers below this. */
 const MAX_PROCESSORS = 1024;
 
 /**
- * Measures a model as measureModel does. On a machine with several NUMA nodes, its engine is one engine per node, each
- * with its own copy of the weights, so that no step reads another node's memory. With "auto", a model that fits only
- * once, or that runs fewer sequences than there are nodes, has one engine. Throws EngineError for wrong nodes too.
+ * Measures a model as measureModel does. On several NUMA nodes, the model gets one engine per node. Each engine has its
+ * own copy of the weights, so that no step reads another node's memory. With "auto", the model gets one engine if memory
+ * has room for one copy only, or if there are fewer sequences than nodes. Throws EngineError for invalid nodes too.
  */
 export async function measureOnNodes(options: LoadOptions): Promise<MeasuredModel> {
   const { numa = "auto", backend } = options;

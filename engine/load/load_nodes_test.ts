@@ -14,7 +14,7 @@ Deno.test("numa: reads the processors of each node", () => {
   }
 });
 
-Deno.test("numa: a model on two nodes takes its memory twice and has the places of both", async () => {
+Deno.test("numa: a model on two nodes needs twice the memory and has the places of both engines", async () => {
   const options = { model: MODEL, contextLength: 256, parallel: 2, threads: 1 };
   const one = await measureModel({ ...options, parallel: 1 });
   const loaded = await loadOnNodes({ ...options, numa: "0/0" });
@@ -26,7 +26,7 @@ Deno.test("numa: a model on two nodes takes its memory twice and has the places 
   }
 });
 
-Deno.test("numa: nodes that the user names need memory for each, and the native kernels", async () => {
+Deno.test("numa: nodes that the user names need memory for each engine, and the native kernels", async () => {
   const { memory } = await measureModel({ model: MODEL, contextLength: 256, parallel: 1 });
   const options = { model: MODEL, contextLength: 256, parallel: 2, numa: "0/0" };
   await assertRejects(() => measureOnNodes({ ...options, freeBytes: totalOf(memory) }), MemoryError);

@@ -49,8 +49,8 @@ export interface LoadOptions {
   readonly threads?: number;
   /**
    * On a machine with several NUMA nodes, the model has an engine per node, each with its own copy of the weights. `off`
-   * makes one engine for all nodes. Processors of each node, such as `0-15/16-31`, name other nodes. Default `auto`: an
-   * engine per node, if memory has room and `parallel` is large enough.
+   * makes one engine for all nodes. A list of each node's processors, such as `0-15/16-31`, defines other nodes. Default
+   * `auto`: an engine per node, if memory has room and `parallel` is large enough.
    */
   readonly numa?: string;
   /** Instruction set, such as `avx2`. Default the best of this CPU. */
@@ -163,7 +163,7 @@ export const COMPUTE_OPTIONS = {
   },
 } as const satisfies LoadOptionTable;
 
-/** How the engine uses a machine with several memories. */
+/** How the engine uses a machine with several NUMA nodes. */
 export const NUMA_OPTIONS = {
   numa: {
     placeholder: "NODES",

@@ -9,9 +9,9 @@ import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
 import { PrefixPlaces } from "./prefix_places.ts";
 
 /**
- * Engines of one model, one per NUMA node, that work as one engine. A request runs in one of them: in the engine that
- * computed the longest beginning of its prompt, unless this engine is full and another one is not. The answer does not
- * depend on the engine. If one engine fails, all fail.
+ * Combines engines of one model, one per NUMA node, into one engine. A request runs in the engine that computed the
+ * longest prefix of its prompt, unless that engine is full and another one has a free place. The answer does not depend
+ * on the engine. If one engine fails, all fail.
  */
 export class NodeEngines implements Engine {
   readonly #life = new EngineLife("ready");
@@ -19,7 +19,7 @@ export class NodeEngines implements Engine {
   /** Requests in each engine. */
   readonly #open: number[];
 
-  /** `engines` are at least two, ready, and of equal options. The new object closes them. */
+  /** `engines`: at least two ready engines with equal options. The new object closes them. */
   constructor(private readonly engines: readonly Engine[]) {
     this.#open = engines.map(() => 0);
     for (const engine of engines) {
@@ -145,12 +145,12 @@ export class NodeEngines implements Engine {
     await Promise.all(this.engines.map((engine) => engine.close()));
   }
 
-  /** Returns the share of each engine's places that is taken; above 1, requests wait. */
+  /** Returns the occupied share of each engine's places. Above 1, requests wait. */
   #load(): number[] {
     return this.#open.map((open, node) => open / Math.max(1, this.engines[node].slots().length));
   }
 
-  /** Counts a request in an engine. The returned function ends it. */
+  /** Counts a request in an engine. Call the returned function when the request ends. */
   #enter(node: number): () => void {
     this.#open[node]++;
     let isOpen = true;

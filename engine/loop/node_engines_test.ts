@@ -30,7 +30,7 @@ Deno.test("NodeEngines: concurrent requests use both engines, and their answers 
   await engine.close();
 });
 
-Deno.test("NodeEngines: a prompt goes where its beginning is cached, unless this engine is full", async () => {
+Deno.test("NodeEngines: sends a prompt to the engine that cached its prefix, unless that engine is full", async () => {
   const { engine, nodes } = twoNodes();
   const shared = promptOf(300, 1);
   await ask(engine, [...shared, 1]);
@@ -45,7 +45,7 @@ Deno.test("NodeEngines: a prompt goes where its beginning is cached, unless this
   await engine.close();
 });
 
-Deno.test("NodeEngines: a request that was left frees its place", async () => {
+Deno.test("NodeEngines: an abandoned request frees its place", async () => {
   const { engine, nodes } = twoNodes();
   for (let i = 0; i < 4; i++) {
     for await (const _ of engine.submit({ prompt: promptOf(20, i), maxTokens: 50, sampling: GREEDY })) break;
@@ -55,7 +55,7 @@ Deno.test("NodeEngines: a request that was left frees its place", async () => {
   await engine.close();
 });
 
-Deno.test("NodeEngines: if one engine fails, all have failed, with its error", async () => {
+Deno.test("NodeEngines: fails with an engine's error if that engine fails", async () => {
   const { engine, nodes } = twoNodes();
   const states: string[] = [];
   engine.onState((state) => states.push(state));

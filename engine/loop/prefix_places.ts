@@ -1,19 +1,19 @@
 import type { GenerateRequest } from "../api/request.ts";
 
-/** Tokens per remembered piece of a prompt: a few KV blocks, so that a long prompt has few pieces. */
+/** Tokens per piece of a prompt: a few KV blocks, so that a long prompt has few pieces. */
 const PIECE_TOKENS = 128;
-/** Maximum remembered pieces: more prompts than the KV caches of a machine hold. */
+/** Maximum number of remembered pieces: enough for more prompts than a machine's KV caches hold. */
 const MOST_PIECES = 1 << 16;
 
-/** Remembers which of several engines computed the beginnings of prompts, to send equal beginnings to one engine. */
+/** Remembers which engine computed the prefixes of prompts, so that equal prefixes go to the same engine. */
 export class PrefixPlaces {
-  /** The engine of each piece, by the digest of the prompt up to the piece's end; the oldest first. */
+  /** The engine of each piece, by the digest of the prompt up to the piece's end. The oldest entry comes first. */
   readonly #places = new Map<number, number>();
 
   /**
-   * Returns the engine for a request: the one with the longest known beginning of its prompt, or the one with the least
-   * load if no beginning is known, or if the known engine is full and another one is not.
-   * `load` has the share of each engine's places that is taken.
+   * Returns the index of the engine for a request: the engine with the longest known prefix of the prompt. If no prefix
+   * is known, or if that engine is full and another one is not, returns the engine with the least load. `load` is the
+   * occupied share of each engine's places.
    */
   choose(
     { prompt, cacheSalt = "" }: Pick<GenerateRequest, "prompt" | "cacheSalt">,
@@ -38,8 +38,8 @@ export class PrefixPlaces {
 }
 
 /**
- * Returns the digest of each beginning of a prompt of whole pieces. Different beginnings rarely have equal digests, and
- * then only a cached prefix is missed. Tenants share no prefixes, so the salt is part of the digest.
+ * Returns the digest of each prefix that consists of whole pieces. Different prefixes rarely have equal digests; then a
+ * request only misses a cached prefix. Tenants do not share prefixes, so the salt is part of the digest.
  */
 function digestsOf(prompt: readonly number[], salt: string): number[] {
   let digest = 0;

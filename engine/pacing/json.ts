@@ -21,7 +21,7 @@ interface Container {
   isRead: boolean;
 }
 
-/** Bytes of a string without escapes after which the native search for the string's end is faster than a loop. */
+/** After this many bytes of a string without escapes, the native search for the string's end is faster than a loop. */
 export const PLAIN_BYTES = 1 << 10;
 
 /** Returns the position of the first quote or backslash from `at` on; `end` if there is none. */
@@ -52,8 +52,8 @@ export interface Stretch {
 }
 
 /**
- * Parses UTF-8 JSON like `JSON.parse`, in slices. Adds the contents of long strings without escapes to `long`. Throws
- * SyntaxError where it is not JSON, TypeError where it is not UTF-8.
+ * Parses UTF-8 JSON like `JSON.parse`, in slices. Adds the positions of long strings without escapes to `long`. Throws
+ * SyntaxError for invalid JSON, TypeError for invalid UTF-8.
  */
 export function* parseLargeJson(bytes: Uint8Array, long: Stretch[] = []): Paced<unknown> {
   const isMarked = bytes[0] === 0xef; // a byte order mark
@@ -107,7 +107,7 @@ class LargeJson {
         if (text.parts) {
           if (text.plain === text.start + 1) this.long.push({ start: text.plain, end: at });
           text.parts.push(this.#parse('"', text.from, at, '"') as string);
-          this.#take(text.parts.join(""), text.start, at + 1); // a joined text is flat, so that reading it is fast
+          this.#take(text.parts.join(""), text.start, at + 1); // joining makes the string flat, so that reads are fast
         }
         return at;
       }

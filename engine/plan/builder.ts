@@ -101,14 +101,14 @@ export class PlanBuilder {
   readonly adapters: PlanAdapters | undefined;
   readonly images: ImageRows | undefined;
   readonly drafter: RowsWanted | undefined;
-  /** The rows that layers handed out for the drafter, by layer. */
+  /** Input rows of layers, copied for the drafter, by layer. */
   readonly handedOut = new Map<number, Value>();
 
   /**
    * `drafts` adds the layer that drafts tokens; the file must have one. Drafts choose from the `draftTokens` first
    * tokens, by default from as many tokens as are worth their cost. `fine` makes all products with quantized weights
    * read activations in two planes. `adapters` change products with the model's matrices. With `images`, steps may
-   * bring rows of images. The model's layers hand out the rows that a `drafter` wants.
+   * bring rows of images. `drafter` lists the layers whose input rows are copied for it.
    */
   constructor(
     readonly file: GgufFile,

@@ -4,7 +4,7 @@ export interface ImageRows {
   readonly deepstack: number;
 }
 
-/** Rows that a model's layers hand out for a drafter of another file. */
+/** Rows that a model's layers copy for a drafter from another file. */
 export interface RowsWanted {
   /** Layers whose input rows the drafter reads; the number of layers stands for the last layer's output. */
   readonly layers: readonly number[];

@@ -15,8 +15,8 @@ export interface RunningState {
   /** The sequence's own slot of recurrent state. */
   slot: number;
   /**
-   * Slots of the current step with drafts: the state after the sequence's own rows, then after each of the first drafts, and
-   * last the state after all drafts. Only the last slot is certain to be there.
+   * State slots of the current step with drafts, in this order: after the sequence's own rows, after each of the first
+   * drafts, after all drafts. The last slot always exists; the others depend on free slots.
    */
   drafted: number[];
   /** The snapshot's slot from which the sequence resumes, until its first step is done. */

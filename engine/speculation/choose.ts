@@ -17,8 +17,8 @@ export type Speculate = "auto" | "off" | "lookup" | "mtp" | "draft";
 export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", "draft"];
 
 /**
- * Returns the drafters for a setting, in the order to ask them. `model` drafts with a layer or with a smaller model,
- * where there is one.
+ * Returns the drafters for a setting, in the order in which they are asked. `model`: the drafter that runs a draft layer
+ * or a smaller model, if there is one.
  */
 export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[] {
   const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];

@@ -33,7 +33,7 @@ interface Drafting {
 }
 
 /**
- * Drafts with the plan's drafting layer: the model's own (MTP: multi-token prediction), or an EAGLE-3 drafter's. Each
+ * Drafts with the plan's draft layer: the model's own (MTP: multi-token prediction), or an EAGLE-3 drafter's. Each
  * token takes one step of that layer, for all sequences together.
  *
  * A draft continues from rows that the last step left in the backend's memory. The layer's keys and values
@@ -47,8 +47,8 @@ export class MtpDrafter implements Drafter {
   #last = new Map<Sequence, { readonly row: number; readonly position: number }>();
 
   /**
-   * The backend's plan must have a drafting layer. `tokens` has the model's token for each token of the layer's
-   * vocabulary, if they differ.
+   * The backend's plan must have a draft layer. `tokens`: the model's token for each token of the layer's vocabulary, if
+   * the vocabularies differ.
    */
   constructor(private readonly backend: Backend, private readonly tokens?: Int32Array) {}
 

@@ -15,12 +15,12 @@ import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
 import type { TowerKind, TowerShape } from "./kind.ts";
 
-/** Maximum tokens of an image. Images are scaled up or down to about as many. */
+/** Maximum tokens of an image. Images are scaled up or down to about this number of tokens. */
 export const TOKENS = 280;
 const ROPE_BASE = 100;
-/** Axes of places: an image's row and its column. */
+/** Indices of a place's axes: row and column in an image. */
 const [ROW, COLUMN] = [1, 2];
-/** The product that standardizes pooled rows, made of the file's biases and scales. */
+/** Name of the product that standardizes pooled rows. Its weights come from the file's biases and scales. */
 const STANDARD = "v.standard";
 
 export const GEMMA4: TowerKind = {
@@ -42,7 +42,7 @@ export const GEMMA4: TowerKind = {
   },
   text: {
     mark: "<|image|>",
-    // Per-layer embeddings of an image's rows are those of this token.
+    // An image's rows use this token's per-layer embeddings.
     row: "<pad>",
     together: true,
     parts: ({ rows, columns }) => ["<|image>", rows * columns, "<image|>"],
@@ -82,7 +82,7 @@ function hiddenRows(b: PlanBuilder, x: Value, name: (tensor: string) => string, 
   return gate(b, inner, factor, { activation: "gelu" });
 }
 
-/** Returns products. The file may have bounds for each one's input and result. */
+/** Returns products of x with matrices. Each product's input and result are clamped to bounds, if the file has any. */
 function clipped(b: PlanBuilder, x: Value, parts: readonly { name: string; rows: number }[]): Value[] {
   if (!parts.some(({ name }) => isClipped(b, name))) return linear(b, x, parts);
   const within = (value: Value, name: string) => clamp(b, value, `${name}_min`, `${name}_max`);
@@ -99,8 +99,8 @@ function isClipped({ file }: PlanBuilder, name: string): boolean {
 }
 
 /**
- * If the file standardizes pooled rows, to (sqrt(width) x - bias) * scale, returns the file with a product that does so:
- * a diagonal matrix and a bias. Throws GgufError.
+ * Returns the file with tensors of a product, a diagonal matrix and a bias, that standardizes pooled rows to
+ * (sqrt(width) x - bias) * scale. Returns the file unchanged if its tower does not standardize rows. Throws GgufError.
  */
 function prepare(file: GgufFile, { width }: TowerShape): GgufFile {
   const names = ["v.std_bias", "v.std_scale"];

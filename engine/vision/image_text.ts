@@ -7,7 +7,7 @@ import type { Tiles } from "./scaling.ts";
 export interface ImageText {
   /** The token that chat templates write for an image. */
   readonly mark: string;
-  /** The tokens that chat templates write before the mark, and after it. */
+  /** The tokens that chat templates write directly before and after the mark. */
   readonly around?: readonly [before: string, after: string];
   /** The token that stands for one of the tower's rows. Vocabularies without it have `mark` instead. */
   readonly row: string;

@@ -24,7 +24,7 @@ export interface TowerKind {
   readonly scaling: (sizes: FileSizes, factor: number) => Scaling;
   /** Number of equal frames that a still image has. */
   readonly frames: 1 | 2;
-  /** Where learned embeddings of positions come from: points of a grid, values between them, or a sum of two tables, one for columns and one for rows. */
+  /** Source of learned position embeddings: points of a grid, interpolation between points, or the sum of a column table and a row table. */
   readonly positions?: "at points" | "between points" | "by axis";
   readonly norm: typeof layerNorm | typeof rmsNorm;
   /** Whether a norm comes before the first layer. */
@@ -38,11 +38,11 @@ export interface TowerKind {
     readonly interleaved: boolean;
     readonly exponent: (i: number, pairs: number) => number;
   };
-  /** Returns a function that adds the layer of a prefix, for towers whose layers share nothing with those of other towers. */
+  /** Returns a function that adds the layer whose tensors have a prefix. Only for towers with layers unlike those of other towers. */
   readonly layers?: (b: PlanBuilder, shape: TowerShape) => (x: Value, prefix: string) => void;
   /** Tensors whose values are laid out in another order than products need. */
   readonly made?: (shape: TowerShape) => Readonly<Record<string, Made>>;
-  /** Returns the file with tensors that are made of several of its tensors. Throws GgufError. */
+  /** Returns the file with additional tensors that are computed from several of its tensors. Throws GgufError. */
   readonly prepare?: (file: GgufFile, shape: TowerShape) => GgufFile;
   /** Returns the rows that the decoder reads, from the last layer's rows. */
   readonly project: (b: PlanBuilder, x: Value, shape: TowerShape) => Value;
@@ -57,7 +57,7 @@ export interface TowerShape extends ImageSizes {
   readonly heads: number;
   readonly feedForward: number;
   readonly eps: number;
-  /** Rows and columns of the grid that has a learned position embedding at each point, or rows of each axis' table; 0 without learned positions. */
+  /** Side of the grid with a learned position embedding at each point, or number of rows of each axis' table; 0 without learned positions. */
   readonly side: number;
   /** Width of the decoder that reads the image's rows. */
   readonly projection: number;

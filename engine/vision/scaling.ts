@@ -5,7 +5,7 @@ import { resize, type Rgb, type Size } from "./resize.ts";
 export type Scaling =
   /** To sides that are multiples of a token's side, with bounds on the pixels. */
   | { readonly to: "pixels"; readonly least: number; readonly most: number }
-  /** To as many pixels as fit `most`, with sides that are multiples of a token's side. */
+  /** To the largest size of at most `most` pixels, with sides that are multiples of a token's side. */
   | { readonly to: "fill"; readonly most: number }
   /** To a square, whatever the ratio of the sides. */
   | { readonly to: "square"; readonly side: number }
@@ -68,7 +68,7 @@ function sizeWithin(
   return { height: sides[0], width: sides[1] };
 }
 
-/** As Gemma4ImageProcessor: larger and smaller images get about the same number of tokens. MOST_RATIO keeps sides above 0. */
+/** Like Gemma4ImageProcessor: images of all sizes get about the same number of tokens. MOST_RATIO keeps sides above 0. */
 function sizeFilling({ width, height }: Size, most: number, factor: number): Size {
   const by = Math.sqrt(most / (height * width));
   const [h, w] = [height, width].map((side) => Math.floor(by * side / factor) * factor);

@@ -100,7 +100,7 @@ export function readTower(file: GgufFile): TowerShape {
   return shape;
 }
 
-/** Returns the rows of the grid of learned positions, or the most that an image needs of the table for each axis. */
+/** Returns the side of the grid of learned positions, or the maximum number of rows that an image needs of each axis' table. */
 function sideOf(
   file: GgufFile,
   { positions }: TowerKind,
@@ -169,7 +169,7 @@ export function imageTokens(shape: ImageSizes): [least: number, most: number] {
     case "pixels":
       return [Math.ceil(scaling.least / (patch * merged) ** 2), each];
     case "fill":
-      // An image just too flat for two rows of tokens has one row of about half as many.
+      // An image that is just too flat for two rows of tokens gets one row with about half of the tokens.
       return [Math.ceil(each / 2) - 1, each];
     case "longest":
       return [1, each];

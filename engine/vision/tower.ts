@@ -18,7 +18,7 @@ import { givenColumns } from "./tower_plan.ts";
 const MOST_KEPT = 128 * 2 ** 20;
 const NOBODY: Asker = { tenant: "", batch: false };
 
-/** What the steps of a tower depend on. */
+/** The parts of a tower that its steps read. */
 export interface StepParts {
   readonly shape: TowerShape;
   /** Learned position embeddings: of a grid's points, [side * side, width], or of columns and of rows, [side, width] each. */
@@ -171,7 +171,7 @@ function stepOf(given: readonly GivenRow[], { columns }: Grid, { merged }: Tower
   };
 }
 
-/** Returns each patch's pixels, and any position embedding. */
+/** Returns each patch's pixels, followed by its position embedding if the tower has learned ones. */
 function* givenOf(
   { rows, columns, patches }: Grid,
   { shape, positions }: StepParts,
@@ -202,7 +202,7 @@ interface Point {
   readonly point: number;
 }
 
-/** Returns a function that returns the points whose sum is the position embedding of a patch. */
+/** Returns a function from a patch's row and column to the points whose weighted sum is its position embedding. */
 function pointsOf(
   { kind, side }: TowerShape,
   down: number,

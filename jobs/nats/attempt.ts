@@ -52,7 +52,7 @@ export class Attempt {
     private readonly signal: AbortSignal,
   ) {}
 
-  /** Returns the line's request. `readImageFile` reads its image files, if it may name any. */
+  /** Returns the line's request. If the line may name image files, `readImageFile` reads them. */
   async take(): Promise<z.infer<typeof lineRequest> & { readonly readImageFile?: ReadImage }> {
     const { line, worker, attempt } = this;
     let files = false;
@@ -107,7 +107,7 @@ export class Attempt {
   }
 }
 
-/** Returns bytes that arrive in parts, from the offset to the total length. */
+/** Returns all bytes of a message that arrives in parts. `fetchPart` returns the bytes from an offset on. */
 async function fetchParts(
   fetchPart: (offset: number) => Promise<{ total: number; bytes: Uint8Array }>,
 ): Promise<Uint8Array<ArrayBuffer>> {

@@ -41,7 +41,7 @@ const TICK_MS = 500;
 const ALONE_NOTE_MS = 30_000;
 const MAX_WORKERS = 10_000;
 const MAX_NOTED_REFUSALS = 20;
-/** Maximum images in memory, of which workers have fetched a part. */
+/** Maximum number of partly fetched images in memory. */
 const MAX_IMAGES = 8;
 const CLOSE_TIMEOUT_MS = 3000;
 
@@ -59,7 +59,7 @@ export class Coordinator {
   private readonly workers = new Map<string, number>();
   /** Refused workers that were reported to the user. */
   private readonly refused = new Set<string>();
-  /** Images of which workers have fetched a part, by attempt and URL; the one that was used last comes last. */
+  /** Partly fetched images, by attempt and URL. The most recently used image comes last. */
   private readonly images = new Map<string, Uint8Array<ArrayBuffer>>();
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
@@ -199,7 +199,7 @@ export class Coordinator {
     }
   }
 
-  /** Sends a part of an image file that a worker's line names. The file is read once for all its parts. */
+  /** Sends one part of an image file that a worker's line names. One read of the file serves all its parts. */
   private async sendImage(
     message: Msg,
     { line, attempt, url, offset }: z.infer<typeof imageRequest>,

@@ -82,7 +82,7 @@ export class OpenLines {
     this.lines.delete(id);
   }
 
-  /** Returns the function that reads image files of the line; undefined without files, or if the attempt is over. */
+  /** Returns a function that reads the line's image files; undefined if it may name no files, or the attempt is over. */
   imagesOf(id: number, token: string): ReadImage | undefined {
     const line = this.lines.get(id);
     return line?.attempts.has(token) ? line.readImageFile : undefined;

@@ -117,7 +117,7 @@ export const refusal = z.enum([
 export type Refusal = z.infer<typeof refusal>;
 /**
  * Schema of the reply to a request for a line. "granted" comes with bytes of the line's request (LineRequest as JSON),
- * from the offset; `total` is its full length. `files`: whether the line may name image files.
+ * starting at the offset. `total`: length of the whole request in bytes. `files`: whether the line may name image files.
  */
 export const takeReply = z.union([
   z.object({ state: z.literal("granted"), total: count.max(MAX_REQUEST_BYTES), files: z.boolean() }),
@@ -126,7 +126,7 @@ export const takeReply = z.union([
 
 /** Schema of a worker's request for an image file that its line names. */
 export const imageRequest = z.object({ line: count, attempt, url: z.string(), offset: count });
-/** Schema of the reply: bytes of the file follow, from the offset; or the reason why the file cannot be read. */
+/** Schema of the reply: "read" comes with the file's bytes from the offset on, "unreadable" with the reason. */
 export const imageReply = z.union([
   z.object({ state: z.literal("read"), total: count.max(MAX_REQUEST_BYTES) }),
   z.object({ state: z.literal("unreadable"), reason }),

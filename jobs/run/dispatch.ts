@@ -9,7 +9,7 @@ import type { Pace } from "./pace.ts";
 import { type Call, probeOf } from "./probe.ts";
 import { type TokenCounts, tokenCounts } from "../usage.ts";
 
-/** Returns the bytes of an image, or why it cannot be read. */
+/** Returns an image's bytes, or the reason why it cannot be read. */
 export type ReadImage = (name: string) => Promise<Uint8Array<ArrayBuffer> | string>;
 
 /** A batch line for the engine or workers that answer it. */
@@ -19,11 +19,11 @@ export interface LineRequest {
   readonly priority: "batch";
   /** Owner of the line: lines of different owners share no cached prompts. */
   readonly owner?: string;
-  /** Returns the bytes of an image that the owner has uploaded, or why it cannot be read. */
+  /** Returns the bytes of an image that the owner uploaded, or the reason why it cannot be read. */
   readonly readUpload?: ReadImage;
-  /** Returns the bytes of the image file at a `file:` URL, or why it cannot be read. */
+  /** Returns the bytes of the image file at a `file:` URL, or the reason why it cannot be read. */
   readonly readImageFile?: ReadImage;
-  /** Fetches the image at an https URL, or says why it cannot be fetched. */
+  /** Returns the bytes of the image at an https URL, or the reason why it cannot be fetched. */
   readonly fetchImage?: (url: string, signal?: AbortSignal) => ReturnType<ReadImage>;
   readonly signal: AbortSignal;
 }

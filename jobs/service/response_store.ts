@@ -8,7 +8,7 @@ import { Pause } from "../run/pause.ts";
 const MB = 2 ** 20;
 /** Default maximum bytes of a response store. */
 export const RESPONSE_BYTES = { disk: 512 * MB, memory: 64 * MB } as const;
-/** Maximum bytes of the responses of a conversation. */
+/** Maximum bytes of a stored response, and of all stored responses in a conversation. */
 export const MOST_RESPONSE_BYTES = 16 * MB;
 const MAX_AGE_MS = 30 * 24 * 3600 * 1000;
 /** Bytes of a disk block; files occupy whole blocks. */
@@ -32,8 +32,8 @@ export interface StoredItem {
 /** The stored responses of one owner, which other owners cannot find. */
 export interface OwnedResponses {
   /**
-   * Stores a response. Returns false if it is larger than MOST_RESPONSE_BYTES or, after a report to the operator, if it
-   * cannot be stored.
+   * Stores a response. Returns false if the response exceeds MOST_RESPONSE_BYTES or cannot be stored. The operator gets
+   * a report of a failed write.
    */
   save(id: string, response: StoredResponse): Promise<boolean>;
   /** Returns a response and its size in bytes, or undefined if it is not stored. */
@@ -214,10 +214,10 @@ interface Head extends Pick<StoredResponse, "previous" | "head"> {
 
 const LF = 0x0a;
 
-/** Characters that are encoded in one piece. */
+/** Number of characters to encode at once. */
 const CHARACTERS = 1 << 20;
 
-/** Returns the content of a response's file; undefined for a response that is too large. */
+/** Returns the content of a response's file, or undefined if the response is too large. */
 async function encode(
   owner: string,
   { previous, head, input, output }: StoredResponse,
@@ -232,7 +232,7 @@ async function encode(
     if (written > MOST_RESPONSE_BYTES) return undefined;
     for (let start = 0, end = 0; start < text.length; start = end) {
       end = start + CHARACTERS;
-      if (/^[\ud800-\udbff]$/.test(text.charAt(end - 1))) end++; // half of a character
+      if (/^[\ud800-\udbff]$/.test(text.charAt(end - 1))) end++; // do not split a surrogate pair
       parts.push(new TextEncoder().encode(text.slice(start, end)));
       await pause.now();
     }

@@ -197,7 +197,7 @@ export class BatchService {
     }
   }
 
-  /** Returns the bytes of an image that the owner has uploaded, or why it cannot be read. */
+  /** Returns the bytes of an image that the owner uploaded, or the reason why it cannot be read. */
   async readImage(owner: string, id: string): Promise<Uint8Array<ArrayBuffer> | string> {
     try {
       const { bytes, path } = this.#store.file(owner, id);

@@ -35,8 +35,8 @@ export interface BatchOptions {
    */
   readonly errors?: string;
   /**
-   * A folder of images. Lines may name its files as `file:PATH`, with a path relative to the folder, and a table's column
-   * of images may have paths. The folder's path is part of the job's identity.
+   * A folder of images. Lines may name its files as `file:PATH`, with a path relative to the folder. A table's image
+   * column may also contain these paths. The folder's path is part of the job's identity.
    */
   readonly images?: string;
   /** Number of lines in progress; default 1.5 times the number of requests that the model runs together. */
@@ -245,7 +245,7 @@ export async function runBatch(
   }
 }
 
-/** Returns the function that lets an engine's lines name images of the folder. Throws CompyError for another path. */
+/** Returns a function that lets an engine's lines name images in the folder. Throws CompyError if it is not a folder. */
 async function folderOf(path: string) {
   const { openImageFolder, withImages } = await import("./image_folder.ts");
   const folder = await openImageFolder(path).catch((error: Error) =>

@@ -17,7 +17,7 @@ export async function openImageFolder(folder: string): Promise<ImageFolder> {
   return { path, read: (url) => read(path, url) };
 }
 
-/** Returns an engine whose lines may name images of the folder. The folder's path is part of the job's identity. */
+/** Returns an engine whose lines may name images in the folder. The folder's path is part of the job's identity. */
 export function withImages(engine: LineEngine, folder: ImageFolder | undefined): LineEngine {
   if (!folder) return engine;
   return {

@@ -25,8 +25,8 @@ export interface BatchTable {
    */
   readonly prompt?: string;
   /**
-   * Column with an image for each row, which comes before the prompt: its bytes (Parquet), a data URL, or a path in the
-   * batch's folder `images`.
+   * Column with an image for each row: its bytes (Parquet), a data URL, or a path in the batch's folder `images`. The
+   * image comes before the prompt.
    */
   readonly image?: string;
   /** System prompt, the same for all rows. */

@@ -20,7 +20,7 @@ const OPEN_BRACE = 0x7b;
 /**
  * Returns the parsed JSON body of a request within the limits; throws ApiError. Programs may send JSON as plain text,
  * as curl's form data or without a type. Browsers let pages of other sites send these types, so `checkSite` must run
- * before. `mostBytes`: maximum bytes with images in base64, if more than `bodyBytes`. The caller releases `hold`.
+ * before. `mostBytes`: maximum bytes of a body with base64 images, if larger than `bodyBytes`. The caller releases `hold`.
  */
 export async function readJson(
   request: Request,
@@ -29,7 +29,7 @@ export async function readJson(
   mostBytes = bodyBytes,
 ): Promise<unknown> {
   checkMediaType(request);
-  // A larger body gets more time, but it must arrive as fast as the largest usual body.
+  // A body beyond `bodyBytes` gets more time in proportion: the minimum speed stays the same.
   const allowedMs = (received: number) => bodyMs * Math.max(1, received / bodyBytes);
   const chunks = await Array.fromAsync(bodyChunks(request, mostBytes, allowedMs, hold));
   const bytes = await paced(() => finish(joined(chunks)));

@@ -40,11 +40,9 @@ export interface ConnectionLimits {
   readonly bodyBytes: number;
   /** Maximum bytes of all bodies that are arriving, without small bodies. One sender may use half of them. */
   readonly bodiesBytes: number;
-  /**
-   * Maximum bytes of a request body with images in base64, for a model that reads images, and of all such bodies larger
-   * than `bodyBytes`, until their requests have ended. One sender may use half of them.
-   */
+  /** Maximum bytes of a request body with images in base64, for a model that reads images. */
   readonly imageBodyBytes: number;
+  /** Maximum bytes of all bodies larger than `bodyBytes`, until their requests end. One sender may use half of them. */
   readonly imageBodiesBytes: number;
   /** Milliseconds for which a body may wait for bytes of `bodiesBytes`. */
   readonly bodiesMs: number;
@@ -116,7 +114,7 @@ export interface AppContext extends ParameterOptions {
   readonly limits: ConnectionLimits;
   /** Memory budget for request bodies that are still arriving. */
   readonly bodies: BodyBudget;
-  /** Memory budget for requests whose images make them larger than other bodies may be. */
+  /** Memory budget for bodies larger than `bodyBytes`, which only requests with images may have. */
   readonly imageBodies: BodyBudget;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;

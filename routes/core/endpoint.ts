@@ -157,15 +157,15 @@ function senderOf(c: Context<Env>): string {
   return c.get("caller").name ?? c.env?.address ?? "";
 }
 
-/** The bytes that a request's body takes from a memory budget. */
+/** The bytes that a request's body reserves in a memory budget. */
 interface HeldBody extends BodyHold {
   /** Maximum bytes of the body. */
   readonly most: number;
-  /** Whether the bytes stay taken until the request ends, because the body's images stay in memory. */
+  /** Whether the bytes stay reserved until the request ends, because the body's images stay in memory. */
   readonly lasts: boolean;
 }
 
-/** Returns the hold of a request's body. A body with large images has its own budget. */
+/** Returns the reservation of a request's body in a memory budget. Bodies with large images have their own budget. */
 function holdOf(c: Context<Env>, { models, limits, bodies, imageBodies }: AppContext): HeldBody {
   const sender = senderOf(c);
   const isLarge = announcedBytes(c.req.raw) > limits.bodyBytes &&
@@ -175,7 +175,7 @@ function holdOf(c: Context<Env>, { models, limits, bodies, imageBodies }: AppCon
     : { ...bodies.hold(sender), most: limits.bodyBytes, lasts: false };
 }
 
-/** Returns the stream of a response whose end releases the body's bytes. */
+/** Returns a response's stream that releases the request body's bytes when it ends. */
 function releasedAfter(body: ReadableStream | null, { lasts, release }: HeldBody): ReadableStream | null {
   if (!lasts || !body) {
     release();

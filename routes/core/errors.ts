@@ -132,7 +132,7 @@ export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
 
-/** `found`: the number of bytes, if known. `which`: the bytes that count, if not all. */
+/** Returns the error 413 for a too large body. `found`: its bytes, if known. `which`: the bytes that count, if not all. */
 export function tooLarge(most: number, found?: number, which = ""): ApiError {
   const message = `The request body must be at most ${most} bytes${which && ` ${which}`} (got ${
     found ?? "more"

@@ -18,8 +18,8 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 /**
- * Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 that says what is wrong, and 413 if more than
- * `mostBytes` bytes are not in long strings without escapes, such as images in base64.
+ * Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 with the fault. Throws ApiError 413 for more
+ * than `mostBytes` bytes. Long strings without escapes, such as images in base64, do not count.
  */
 export function parseJson(bytes: Uint8Array, mostBytes = Infinity): unknown {
   return finish(parsing(bytes, mostBytes));

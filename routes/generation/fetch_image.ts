@@ -4,7 +4,7 @@ import { Duplex } from "node:stream";
 import { abortable } from "@std/async/abortable.js";
 import { MOST_IMAGE_BYTES } from "../../engine/mod.ts";
 
-/** Returns the bytes of the image at a URL, or why it cannot be fetched. */
+/** Returns the bytes of the image at a URL, or the reason why it cannot be fetched. */
 export type FetchImage = (url: string, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer> | string>;
 
 /** A connection to a host. Nothing is sent before `secure`. */
@@ -53,8 +53,8 @@ export function isPublic(address: string): boolean {
 }
 
 /**
- * Returns a function that fetches images by https from these hosts, with at most MOST_IMAGE_BYTES bytes, in at most 20
- * seconds, over at most three redirects. It sends nothing to a host whose address is not public.
+ * Returns a function that fetches images by https from these hosts. An image has at most MOST_IMAGE_BYTES bytes, 20
+ * seconds and three redirects. The function sends nothing to a host whose address is not public.
  */
 export function imageFetcher(
   hosts: readonly string[],
@@ -92,7 +92,7 @@ function refusalOf(hosts: readonly string[]): string {
   return `images are fetched only from https://${hosts.join(", https://")}`;
 }
 
-/** Returns the bytes, the address of a redirect, or the reason for a refusal. */
+/** Returns the image's bytes, the URL of a redirect, or the reason for a refusal. */
 async function fetchOnce(
   url: URL,
   connect: (host: string) => Promise<HostConnection>,
@@ -143,7 +143,7 @@ async function answerOf(url: URL, socket: Duplex): Promise<Uint8Array<ArrayBuffe
   return new Uint8Array(await new Blob(parts as BlobPart[]).arrayBuffer());
 }
 
-/** Connects to the host. The permission names the host, and the address is checked before anything is sent. */
+/** Connects to the host by name, as Deno's permission requires. The caller checks the address before it sends anything. */
 async function connectTo(hostname: string): Promise<HostConnection> {
   const connection = await Deno.connect({ hostname, port: HTTPS_PORT });
   let secured: Deno.TlsConn | undefined;

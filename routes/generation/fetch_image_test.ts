@@ -6,12 +6,12 @@ const PUBLIC = "93.184.216.34";
 const HOSTS = ["img.example", "cdn.example"];
 
 interface Host {
-  /** Hosts that were connected to, in order, and paths that were requested. */
+  /** Contacted hosts and requested paths, in order. */
   readonly asked: string[];
   fetch(url: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | string>;
 }
 
-/** Runs `test` with a fetcher whose hosts are a server in this process, at the given address. */
+/** Runs `test` with a fetcher that connects to a server in this process. `address` returns each host's pretended address. */
 async function withHost(
   answer: (request: Request) => Response | Promise<Response>,
   test: (host: Host) => Promise<void>,
@@ -45,7 +45,7 @@ async function withHost(
 const text = (found: Uint8Array | string) =>
   typeof found === "string" ? found : new TextDecoder().decode(found);
 
-Deno.test("remote images: only public addresses count", () => {
+Deno.test("remote images: accepts only public addresses", () => {
   const shut =
     "0.0.0.0 10.1.2.3 100.64.0.1 127.0.0.1 169.254.169.254 172.16.0.1 172.31.255.255 192.168.1.1 198.18.0.1 " +
     "224.0.0.1 255.255.255.255 :: ::1 ::ffff:10.0.0.1 ::ffff:8.8.8.8 fe80::1 fc00::1 fd00:ec2::254 ff02::1 64:ff9b::a00:1 " +
@@ -97,7 +97,7 @@ Deno.test("remote images: sends nothing to a private address, also after a redir
   }, address);
 });
 
-Deno.test("remote images: bounds bytes, with and without a length, and ends with its request", async () => {
+Deno.test("remote images: limits bytes with and without a content length, and stops when its request ends", async () => {
   const large = new Uint8Array(11 * 2 ** 20);
   const stalled = Promise.withResolvers<Response>();
   const answer = (request: Request) => {

@@ -5,7 +5,7 @@ import { refuse } from "../core/fields.ts";
 /** Type of a part that is an image, and the name of its field. */
 export const IMAGE = "image_url";
 
-/** The URLs of images. Only batches with an allowed folder read files, and https needs allowed hosts. */
+/** Kinds of image URLs. Only batches with an image folder read files. https URLs need allowed hosts. */
 const DATA_URL = /^data:[^,]{0,256};base64,/i;
 const FILE_URL = /^file:/i;
 const HTTPS_URL = /^https:/i;
@@ -34,7 +34,7 @@ export function isRemoteUrl(url: string): boolean {
 export const NOT_FETCHED =
   'it must be a data URL, such as "data:image/png;base64,…"; the server fetches no images';
 
-/** Returns what is wrong with an image's URL; undefined for a data URL, for the URL of a file, and for https. */
+/** Returns the fault of an image's URL; undefined for a data URL of allowed length, a file URL or an https URL. */
 export function urlFault(url: string): Fault | undefined {
   if (isFileUrl(url) || isRemoteUrl(url)) return undefined;
   if (!DATA_URL.test(url)) return { code: "unsupported_image_url", reason: NOT_FETCHED };

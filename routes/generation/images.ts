@@ -23,7 +23,7 @@ export interface ImageSender extends Sender {
   readonly signal?: AbortSignal;
   /** Returns the bytes of an image's file, or why it cannot be read. Without it, files are refused. */
   readonly readImageFile?: ReadImage;
-  /** Returns the bytes of an image that the sender has uploaded, or why it cannot be read. Without it, ids are refused. */
+  /** Returns the bytes of an image that the sender uploaded, or the reason for an error. Without it, ids are refused. */
   readonly readUpload?: ReadImage;
   /** Fetches images at https URLs. Without it, such URLs are refused. */
   readonly fetchImage?: FetchImage;
@@ -31,7 +31,7 @@ export interface ImageSender extends Sender {
 
 type ReadImage = (name: string) => Promise<Uint8Array<ArrayBuffer> | string>;
 
-/** Returns the sender of an HTTP request. Only files of the request's owner can be images. */
+/** Returns the sender of an HTTP request. The request can only name files of its owner as images. */
 export function imageSender(
   { caller: { cacheSalt, weight }, owner, raw }: Pick<
     Incoming<never, never, never>,

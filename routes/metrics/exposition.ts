@@ -1,7 +1,7 @@
 /** Values of a sample's labels, by name. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** One line of the exposition: a value, its labels, and what follows the metric's name in a histogram. */
+/** One line of the exposition: a value, its labels and, in a histogram, the suffix of the metric's name. */
 export interface Sample {
   readonly value: number;
   readonly labels?: Labels;

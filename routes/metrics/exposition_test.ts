@@ -18,7 +18,7 @@ Deno.test("exposition: escapes backslashes, quotes and line breaks in labels", (
   ]);
 });
 
-Deno.test("Buckets: a value on a bound belongs to the bound's bucket; the counts are cumulative", () => {
+Deno.test("Buckets: counts a value on a bound in that bound's bucket, cumulatively", () => {
   const buckets = new Buckets([0, 0.5]);
   for (const value of [0, 0.25, 0.5, 2]) buckets.observe("a", value);
   assertEquals(

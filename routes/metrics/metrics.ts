@@ -162,7 +162,7 @@ export class Metrics {
 
   readonly contentType = CONTENT_TYPE;
 
-  /** Adds a metric, and returns its source of samples. */
+  /** Adds a metric with samples from `source`. Returns `source`. */
   #add<T extends Pick<Metric, "samples">>(type: Metric["type"], name: string, help: string, source: T): T {
     this.#metrics.push({ type, name, help, samples: () => source.samples() });
     return source;

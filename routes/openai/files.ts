@@ -64,7 +64,7 @@ const upload = endpoint({
   const form = await readUpload(raw, context.limits, () => service.beginUpload(sender));
   const { filename, sink } = form.file;
   try {
-    // Anthropic's files have no purpose, and batches of messages read none.
+    // Anthropic's clients send no purpose, and Anthropic's message batches read no files.
     const usual: Record<string, string> = raw.headers.has("anthropic-version")
       ? { purpose: "user_data" }
       : {};
@@ -178,7 +178,7 @@ const fields = z.object({
   "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
 });
 
-/** Checks the form fields of an upload. `keepSeconds` is null for a file without an expiry. Throws ApiError. */
+/** Returns the checked form fields of an upload. `keepSeconds` is null for a file without an expiry. Throws ApiError. */
 function readFields(
   given: Record<string, string>,
   repeated: ReadonlySet<string>,

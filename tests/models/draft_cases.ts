@@ -7,7 +7,7 @@ export interface DraftModel {
   /** The model's key in the table of exact answers. */
   readonly name: string;
   readonly options: SynthOptions;
-  /** The drafter of another file, instead of the model's own layer. */
+  /** A drafter in another file, used instead of the model's own draft layer. */
   readonly drafter?: Eagle3Options;
 }
 
@@ -25,7 +25,7 @@ export const DRAFT_MODELS: readonly DraftModel[] = [
     .map((architecture) => model(architecture, "F32")),
 ];
 
-/** A drafter for a model without a draft layer. */
+/** Returns a model without a draft layer, with a drafter. */
 const drafted = (
   name: string,
   architecture: Architecture,
@@ -36,7 +36,7 @@ const drafted = (
   drafter: { ...drafter, seed: 1 },
 });
 
-/** Drafters differ in what they share with the model, and in their norms. Layer 4 stands for the last layer's output. */
+/** The drafters share different tensors with the model and have different norms. Layer 4 means the last layer's output. */
 export const EAGLE3_MODELS: readonly DraftModel[] = [
   drafted("llama-F32", "llama", {
     type: "F32",

@@ -37,7 +37,7 @@ const ALL = [...DRAFT_MODELS, ...EAGLE3_MODELS];
 const MODELS = [...everyNth(3, DRAFT_MODELS), ...everyNth(3, EAGLE3_MODELS)];
 const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
 
-/** The test function for a model: the first tier tests one draft layer. */
+/** Returns the tier that tests a model. EAGLE-3 drafters are tested only in the full tier. */
 const tierOf = (name: string) => name.startsWith("eagle3") ? fullTier : Deno;
 
 /** Log-probabilities of the exact steps' tokens, along consecutive drafts. */

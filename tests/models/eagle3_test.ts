@@ -1,4 +1,4 @@
-/** EAGLE-3 drafters with the kernels: answers equal those without drafts, and a drafter of another model is refused. */
+/** Tests EAGLE-3 drafters with the kernels: answers equal those without drafts, and drafters of other models are refused. */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GgufError } from "../../engine/gguf/errors.ts";
 import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
@@ -37,8 +37,8 @@ function floatsOf(bytes: Uint8Array, name: string): Float32Array {
 }
 
 /**
- * A seeded model that often repeats tokens, and a drafter that proposes the model's most likely token once more. The
- * drafter has the model's tokens in reverse.
+ * Returns a seeded model that often repeats tokens, and a drafter that proposes the model's most likely token again. The
+ * drafter's vocabulary has the model's tokens in reverse order.
  */
 function repeating(architecture: Architecture): Files {
   const model = synthesize({ architecture, types: ["F32"], seed: 1, layers: LAYERS });
@@ -183,7 +183,7 @@ async function scarceEngine(
   );
 }
 
-Deno.test("eagle3: stored prompts include the drafter's keys and values, and belong to that drafter", async () => {
+Deno.test("eagle3: stored prompts include the drafter's keys and values, and other drafters do not use them", async () => {
   const { model, drafter } = repeating("llama");
   const other = synthesizeEagle3(model, { type: "F32", seed: 2, layers: [1, 2, LAYERS], tokens: REVERSED });
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
@@ -272,7 +272,7 @@ for (const [what, model, drafter, message] of REFUSED) {
   });
 }
 
-Deno.test("eagle3: a model's file with a table of integers is refused", () => {
+Deno.test("eagle3: refuses a model's file that has a table of integers", () => {
   const file = parseGguf(other("llama"));
   const integers = new Map([["d2t", { path: "", offset: 0, length: 1 }]]);
   const error = assertThrows(() => buildPlan({ ...file, integers }), GgufError);

@@ -113,7 +113,7 @@ for (const architecture of everyNth(8, MODELS)) {
 }
 
 for (const [architecture, pooling] of [["qwen3", 3], ["nomic-bert", undefined]] as const) {
-  Deno.test(`LoRA, ${architecture}: vectors of texts are as close to merged weights as rounding allows`, async () => {
+  Deno.test(`LoRA, ${architecture}: text vectors equal those of merged weights, apart from rounding`, async () => {
     const model = synthesize({ architecture, types: ["F32"], seed: 1, texts: { pooling } });
     const adapter = synthAdapter(model, { seed: 2, rank: 8 });
     const embed = async (engine: Engine) => (await engine.embed({ inputs: [PROMPT] })).rows[0];
@@ -334,7 +334,7 @@ const HOSTILE: Readonly<Record<string, readonly [change: (file: GgufBuilder) => 
   ],
 };
 
-Deno.test("LoRA: adapters of experts are refused by the tensor's name", async () => {
+Deno.test("LoRA: refuses adapters of experts, and names the tensor", async () => {
   const model = synthesize({ architecture: "qwen3moe", types: ["F32"], seed: 4 });
   const name = "blk.0.ffn_gate_exps.weight";
   const file = adapterBuilder(model, GOOD);

@@ -98,7 +98,7 @@ const granite: Partial<FormatCase> = {
   },
 };
 
-/** DeepSeek V4 gives the block of calls another name. */
+/** DeepSeek V4 uses another name for the block of calls. */
 const deepseekV4: Partial<FormatCase> = {
   write: (script) =>
     caseOf("DeepSeek V3.2").write(script).replaceAll("｜DSML｜function_calls>", "｜DSML｜tool_calls>"),

@@ -39,7 +39,7 @@ export interface Kind {
   readonly rotated: number;
   readonly table: Value;
   readonly window: number;
-  /** Whether rows of an image attend only to positions up to their own. */
+  /** Whether an image's rows attend only to their own and earlier positions. */
   readonly causal: boolean;
   /** Index of the last KV cache that a layer of this kind wrote. */
   kept?: number;
@@ -108,8 +108,9 @@ export function sharedLayers(keys: ArchitectureKeys, layers: number): number {
 }
 
 /**
- * Returns both kinds of layers. Rows of an image attend to each other in both directions only in layers with a window,
- * and only in models without per-layer embeddings (`use_bidirectional_attention` of their checkpoints is "vision").
+ * Returns the attention of both kinds of layers. An image's rows attend to each other in both directions only in layers
+ * with a window, and only in models without per-layer embeddings. The checkpoints of these models have
+ * `use_bidirectional_attention` "vision".
  */
 export function attentionKinds(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: Rope) {
   return { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };

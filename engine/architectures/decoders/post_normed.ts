@@ -149,10 +149,10 @@ function oneRope(config: Config): Config {
   return config;
 }
 
-/** Muse Glimmer's epsilon of norms after blocks. Files have no key for it. */
+/** Epsilon of Muse Glimmer's norms after blocks. GGUF files have no key for it. */
 const POST_NORM_EPSILON = 1e-8;
 
-/** Heads are normed without weights. The file's weights scale the queries. */
+/** Muse Glimmer norms heads without weights, then scales queries. The GGUF file's norm weights contain this scale. */
 const MUSE_CHECKPOINT: Checkpoint = {
   keys: { activation: "hidden_activation" },
   shiftedNorms: "of layers",

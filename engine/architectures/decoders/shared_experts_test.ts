@@ -1,6 +1,6 @@
 /**
- * Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures, MiniMax M2 and M3: expert weights, and files that are
- * refused by key or tensor.
+ * Tests Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures, MiniMax M2 and M3: expert weights, and refusals of files
+ * that name the key or tensor.
  */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
@@ -68,14 +68,14 @@ Deno.test("minimax-m2: norms queries and keys over all heads, and rotates part o
   assertEquals(ropes.map(({ rotated, qNorm }) => [rotated, qNorm]), [[32, undefined], [32, undefined]]);
 });
 
-Deno.test("minimax-m3: clamps SwiGLU in dense blocks, chosen and shared experts", () => {
+Deno.test("minimax-m3: clamps SwiGLU in dense blocks, routed experts and shared experts", () => {
   const units = buildPlan(FILES["minimax-m3"]).ops.flatMap((op) =>
     op.op === "glu" || op.op === "expert_glu" ? [[op.op, GLU_NAMES[op.activation]]] : []
   );
   assertEquals(units, ["glu", "expert_glu", "glu"].map((op) => [op, "swiglu_oai"]));
 });
 
-Deno.test("minimax-m3: has the context of which the indexer chooses all blocks", () => {
+Deno.test("minimax-m3: limits the context to the number of blocks that the indexer chooses", () => {
   const file = FILES["minimax-m3"];
   assertEquals(buildPlan(changed(file, { key: ["context_length", 4096] })).contextLength, 16 * 128);
   assertEquals(buildPlan(changed(file, { key: ["context_length", 1024] })).contextLength, 1024);

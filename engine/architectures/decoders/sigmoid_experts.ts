@@ -85,18 +85,18 @@ export function readGroups(
   return { count: groups, used: chosen };
 }
 
-/** Maximum of MiniMax M3's number of blocks, and of their length. */
+/** Maximum of MiniMax M3's number of chosen blocks, and of a block's length in tokens. */
 const MAX_CHOICES = 65_536;
 
-/** What a layer's blocks compute: the chosen experts, and shared experts or the dense block. */
+/** The gated units of a layer: of its chosen experts, and of its shared experts or dense block. */
 export interface LayerUnits {
   readonly chosen: GatedUnit;
   readonly shared: GatedUnit;
 }
 
 /**
- * Reads a decoder with sigmoid-weighted experts; `unitsOf` a layer are by default SwiGLU. Layers that draft tokens are
- * left out.
+ * Returns the layer count and the feed-forward blocks of a decoder with sigmoid-weighted experts. `unitsOf` returns the
+ * gated units of a layer, by default SwiGLU. Draft layers are left out.
  */
 export function withExperts(
   b: PlanBuilder,
@@ -235,14 +235,14 @@ export const MIMO2: Family = {
   },
 };
 
-/** What MiniMax M3's blocks compute. */
+/** The gated unit of MiniMax M3's experts and dense blocks. */
 const CLAMPED: GatedUnit = { activation: "swiglu_oai" };
 
 /**
- * MiniMax M3: partial rotation, norms of heads, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. An indexer
- * chooses blocks of tokens, and up to its number of blocks rows attend to all tokens. compy computes only such contexts, so
- * it leaves the indexer out. Sources: Hugging Face transformers, models/minimax_m3_vl; llama.cpp,
- * src/models/minimax-m3.cpp.
+ * MiniMax M3: partial rotation, head norms, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. An indexer
+ * chooses a fixed number of token blocks. In a context of at most that many, a row attends to all tokens. compy limits the
+ * context to these blocks and leaves the indexer out. Sources: Hugging Face transformers, models/minimax_m3_vl;
+ * llama.cpp, src/models/minimax-m3.cpp.
  */
 export const MINIMAX_M3: Family = {
   architecture: "minimax-m3",

@@ -20,7 +20,7 @@ import { isRopeFactors, readFactors, Rope } from "./rope.ts";
 /** Value of `general.architecture` in a drafter's file. */
 export const EAGLE3 = "eagle3";
 
-/** A drafter's layer reads this many rows of the model. */
+/** Number of model layers whose input rows a drafter reads. */
 const ROWS = 3;
 /** Tensors of a drafter's file, besides rotary factors. */
 const TENSORS =
@@ -28,13 +28,13 @@ const TENSORS =
 
 const MOST_COLUMNS = 131_072;
 
-/** An EAGLE-3 drafter: one layer in a file of its own, which drafts from hidden rows of a model. */
+/** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from hidden rows of a model. */
 export interface Eagle3 {
   readonly hparams: Hparams;
   readonly rope: Rope;
   /** Layers of the model whose input rows the drafter reads, in the order of the rows' columns. */
   readonly layers: readonly number[];
-  /** Columns of these rows. */
+  /** Number of columns of each of these rows. */
   readonly columns: number;
   /** Whether the attention's output is added to the normed row instead of to the row. */
   readonly normBeforeResidual: boolean;
@@ -43,7 +43,7 @@ export interface Eagle3 {
   /** Names of the embedding and of the output matrix in the joined file. */
   readonly embedding: string;
   readonly output: string;
-  /** Number of tokens to draft from. */
+  /** Number of tokens in the vocabulary that it drafts from. */
   readonly tokens: number;
 }
 
@@ -52,8 +52,8 @@ export function isEagle3({ metadata }: GgufFile): boolean {
 }
 
 /**
- * Returns a drafter's description. `model` is the file of the model for which it drafts; the drafter may share its
- * embedding and output matrix. `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError.
+ * Returns the description of a drafter for `model`. The drafter may use the model's embedding and output matrix.
+ * `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError.
  */
 export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: number): Promise<Eagle3> {
   const unknown = [...file.tensors.keys()].find((name) => !TENSORS.test(name) && !isRopeFactors(name));
@@ -100,13 +100,13 @@ function refuse(field: string, detail: string): never {
   throw new GgufError("GGUF_HPARAM", detail, { field });
 }
 
-/** Returns the name of a drafter's tensor in the joined file. The layer follows the model's layers. */
+/** Returns the name of a drafter's tensor in the joined file. The drafter's layer is numbered after the model's layers. */
 function joinedName(name: string, model: GgufFile): string {
   const layer = model.metadata.getCount(`${model.metadata.getString("general.architecture")}.block_count`);
   return name.startsWith("blk.0.") ? `blk.${layer}.eagle3.${name.slice("blk.0.".length)}` : `eagle3.${name}`;
 }
 
-/** Returns the model's file with the drafter's tensors, under names with "eagle3.". */
+/** Returns the model's file with the drafter's tensors added. Their names contain "eagle3.". */
 export function joinEagle3(model: GgufFile, drafter: GgufFile): GgufFile {
   const tensors = new Map(model.tensors);
   for (const info of drafter.tensors.values()) {
@@ -124,11 +124,11 @@ export function joinEagle3(model: GgufFile, drafter: GgufFile): GgufFile {
 }
 
 /**
- * Builds the drafter behind the model's layers. From a token and the projected rows of the token before it, the layer
- * computes a row that predicts the token after next. Later tokens of a draft use the layer's own row instead. Every step
- * appends keys and values of all its tokens to the layer's cache. The first token has zeros as its previous row; the
- * sources have no entry for it. Sources: "EAGLE-3" (arXiv 2503.01840); llama.cpp, src/models/eagle3.cpp; vLLM,
- * llama_eagle3.py.
+ * Adds the drafter after the model's layers. The drafter's layer reads a token and the projected rows of the previous
+ * token, and computes a row that predicts the next token. Later tokens of a draft use the layer's own row instead of
+ * projected rows. Every step appends keys and values of all its tokens to the layer's cache. The first token has zeros as
+ * its previous row; the sources have no cache entry for it. Sources: "EAGLE-3" (arXiv 2503.01840); llama.cpp,
+ * src/models/eagle3.cpp; vLLM, llama_eagle3.py.
  */
 export function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
   const { hparams: h, normBeforeFc, normBeforeResidual } = drafter;

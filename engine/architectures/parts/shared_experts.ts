@@ -22,7 +22,7 @@ export interface SharedExperts extends ExpertHparams {
   readonly shared: number;
   /** Whether gate and up of the shared experts are one tensor, named like up. */
   readonly sharedFused?: boolean;
-  /** What the shared experts compute; by default SwiGLU without a bound. */
+  /** The shared experts' gated unit; by default SwiGLU without a bound. */
   readonly sharedUnit?: GatedUnit;
 }
 
@@ -93,7 +93,7 @@ export function gatedSharedExpert(
   gate(b, weight, result, { activation: "sigmoid", addTo });
 }
 
-/** Returns a gated feed-forward output for x: added to a residual, or as a new value of `to` columns. */
+/** Returns the output of a gated feed-forward block for x: added to a residual, or as a new value of `to` columns. */
 export function feedForward(
   b: PlanBuilder,
   x: Value,

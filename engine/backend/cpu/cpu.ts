@@ -24,11 +24,11 @@ export interface CpuOptions {
   readonly threads?: number;
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
-  /** The processors on which the threads run; by default all. The system may ignore them. */
+  /** The processors on which the threads run; by default all. The operating system may ignore this choice. */
   readonly processors?: readonly number[];
 }
 
-/** A NUMA node: processors that share one memory, and how many physical cores they are. */
+/** A NUMA node: processors that share one memory, and the number of their physical cores. */
 export interface CpuNode {
   readonly cores: number;
   readonly processors: readonly number[];

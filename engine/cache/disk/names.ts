@@ -21,8 +21,8 @@ const VERSION = 1;
 
 /**
  * Names chains of blocks by hashes. A block's link hashes the previous link and its tokens. The first link
- * hashes identity and prefix key with the folder's secret. So names reveal nothing about texts without the secret. The
- * tower is part of the names of prompts with images, whose prefix keys have the images' digests.
+ * hashes identity and prefix key with the folder's secret. So names reveal nothing about texts without the secret. Names
+ * of prompts with images also depend on the vision tower. The prefix keys of these prompts contain the images' digests.
  */
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
   const { weights, plan, kernels, isa, tower } = identity;

@@ -13,8 +13,8 @@ const DSML = "｜DSML｜";
 
 /**
  * DeepSeek V3.2 and V4: `<｜DSML｜invoke name="f"><｜DSML｜parameter name="p" string="true">value</｜DSML｜parameter>
- * </｜DSML｜invoke>`, with line breaks, in a block of the name `function_calls` or, in V4, `tool_calls`. Sources: SGLang,
- * srt/function_call/deepseekv32_detector.py; llama.cpp, common/parsers/deepseek.cpp.
+ * </｜DSML｜invoke>`, with line breaks. A block named `function_calls` (V4: `tool_calls`) contains all calls. Sources:
+ * SGLang, srt/function_call/deepseekv32_detector.py; llama.cpp, common/parsers/deepseek.cpp.
  */
 export const dsml: CallFormat = {
   name: "dsml",
@@ -31,7 +31,7 @@ export const dsml: CallFormat = {
       },
       *readRest(input, answer, tools) {
         do yield* input.blank(); while (yield* readCall(input, answer, tools, tags, marks));
-        yield* input.until([tags.end], () => {}); // nothing, in a well-formed answer
+        yield* input.until([tags.end], () => {}); // skips text only in a malformed answer
       },
     });
   },
@@ -52,7 +52,7 @@ function tagsOf(marks: Marks, block: string) {
 
 type Tags = ReturnType<typeof tagsOf>;
 
-/** Texts after the name of a call, and between a parameter's name and its kind. */
+/** Texts after the name of a call, and between a parameter's name and its `string` value. */
 const [NAMED, KIND] = ['">', '" string="'];
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags): string {
@@ -103,7 +103,7 @@ function* readCall(
   return true;
 }
 
-/** Returns the text before `end`, which is consumed; undefined if the answer ends first. */
+/** Consumes the text up to and including `end`. Returns the text before `end`; undefined if the answer ends first. */
 function* textBefore(input: Input, end: string): Reading<string | undefined> {
   let text = "";
   return (yield* input.until([textMark(end)], (piece) => text += piece)) ? text : undefined;

@@ -33,7 +33,7 @@ for (
     for (const { reasoning, content, calls } of readEveryBeginning(made, plan, text)) {
       if (made.form.markers.size > 0) {
         assert(script.reasoning.startsWith(reasoning.trimEnd()), `${reasoning} of ${text}`);
-        // The tags of this format begin with text before their token.
+        // A tag of this format begins with "<" before its token, so the content may end with "<".
         const shown = format === "dsml" ? content.replace(/<$/, "") : content;
         assert(script.content.startsWith(shown.trimEnd()), `${content} of ${text}`);
       }

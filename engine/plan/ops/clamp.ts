@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, optional, weights } from "../operands.ts";
 
-/** Op: out = x, at least `least` and at most `most`. A bound is a tensor of one number. */
+/** Op: out = x clamped to [`least`, `most`]. Each bound is a tensor of one number. */
 export const CLAMP = opKind({
   op: "clamp",
   code: 49,
@@ -15,7 +15,7 @@ export const CLAMP = opKind({
   text: (op, t) => `${t.buffer(op.out)} = clamp(${t.buffer(op.x)}; ${t.tensors(op.least, op.most)})`,
 });
 
-/** Returns x within the numbers of two tensors. A bound whose tensor the file does not have is left out. */
+/** Returns x clamped to the bounds in two tensors. A tensor that the file does not have sets no bound. */
 export function clamp(b: PlanBuilder, x: Value, least: string, most: string): Value {
   const bound = (name: string) => b.file.tensors.has(name) ? b.vector(name, 1) : undefined;
   const bounds = { least: bound(least), most: bound(most) };

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadColumns } from "./text_attention.ts";
 
-/** Op that norms (optional) and rotates (with a table) heads in place, without a KV cache. */
+/** Op: norms heads (optional) and rotates them (if there is a table), in place and without a KV cache. */
 export const ROTATE = opKind({
   op: "rotate",
   code: 24,
@@ -42,12 +42,12 @@ export interface RotateOptions {
   readonly interleaved?: boolean;
   /** Tensor name of the RMSNorm of each head, applied before rotation. */
   readonly norm?: string;
-  /** Whether heads without such a tensor are normed, too. */
+  /** Whether heads are normed without weights if `norm` is missing. */
   readonly unweighted?: boolean;
   readonly eps?: number;
 }
 
-/** Norms heads if asked for, and rotates them by position, in place. */
+/** Norms heads if `norm` or `unweighted` is set, then rotates them by position, in place. */
 export function rotate(
   b: PlanBuilder,
   at: HeadColumns,

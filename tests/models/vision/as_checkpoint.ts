@@ -8,9 +8,9 @@ import type { TowerSizes } from "./tower_writer.ts";
 
 interface Layout {
   readonly type: string;
-  /** Patterns of the tower's names in the file, and the names in the checkpoint. */
+  /** Patterns of tensor names in the tower's file, and the names in the checkpoint. */
   readonly names: readonly (readonly [gguf: RegExp, checkpoint: string])[];
-  /** Keys of config.json beside the common ones: of the model, and of its tower. */
+  /** Keys of config.json besides the common ones: the model's, then the tower's. */
   readonly model?: Record<string, unknown>;
   readonly vision?: Record<string, unknown>;
   readonly processor?: Record<string, unknown>;
@@ -111,7 +111,7 @@ const LAYOUTS: Readonly<Record<TowerName, Layout>> = {
   },
 };
 
-/** The number of the token between rows of Pixtral's images. */
+/** Id of the token between rows of Pixtral's images. */
 const ROW_END = 5;
 const VOCABULARY = 8;
 

@@ -1,4 +1,4 @@
-/** The speed of towers, and the limit with which `bench --image` compares it. */
+/** Tests `bench --image`: the speed of towers, and the speed limit with which it is compared. */
 import { assert, assertEquals } from "@std/assert";
 import { opFloor } from "../../../bench/floors.ts";
 import { benchTower } from "../../../bench/tower.ts";

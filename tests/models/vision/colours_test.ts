@@ -17,7 +17,7 @@ import {
 import { canvas, riff, webpOf } from "./kinds/webp.ts";
 import { jpeg, webp } from "./pictures.ts";
 
-/** Returns the image in a file of each kind, with the profile. */
+/** For each kind of file: returns the image without and with the profile. */
 const FILES: Readonly<
   Record<string, (profile: Uint8Array) => readonly [plain: Uint8Array, given: Uint8Array]>
 > = {
@@ -41,7 +41,7 @@ function converted(pixels: Uint8Array, colours: Colours): number[] {
 }
 
 for (const [kind, files] of Object.entries(FILES)) {
-  Deno.test(`images: colours of a ${kind} image are converted from its profile to sRGB`, async () => {
+  Deno.test(`images: converts the colours of a ${kind} image from its profile to sRGB`, async () => {
     for (const colours of [DISPLAY_P3, ADOBE_RGB]) {
       const [plain, given] = await Promise.all(files(profileOf(colours)).map(decodeImage));
       const expected = converted(plain.pixels, colours);
@@ -51,7 +51,7 @@ for (const [kind, files] of Object.entries(FILES)) {
   });
 }
 
-Deno.test("images: greys are converted from a profile of grey", async () => {
+Deno.test("images: converts grey levels from a grey profile to sRGB", async () => {
   const colours = { ...SRGB, gamma: 1.75 };
   const [plain, given] = await Promise.all(
     [whole({ ...PLAIN, kind: 0 }), whole({ ...PLAIN, kind: 0 }, inPng(profileOf(colours, "GRAY")))]
@@ -60,7 +60,7 @@ Deno.test("images: greys are converted from a profile of grey", async () => {
   assertNear(given.pixels, Array.from(plain.pixels, (level) => grayInSrgb(level, colours)), 2.5);
 });
 
-Deno.test("images: profiles of sRGB, broken ones and those of other kinds of colours change nothing", async () => {
+Deno.test("images: ignores sRGB profiles, broken profiles and profiles of another colour space", async () => {
   const { pixels } = await decodeImage(whole(PLAIN));
   const p3 = profileOf(DISPLAY_P3);
   const profiles = {

@@ -113,7 +113,7 @@ const REFUSED: { readonly [Name in TowerName]?: readonly (readonly [Change, stri
 };
 
 for (const name of everyNth(3, Object.keys(REFUSED) as TowerName[])) {
-  Deno.test(`convert: refuses ${name}'s towers with invalid sizes, other kinds, and unread tensors`, async () => {
+  Deno.test(`convert: refuses ${name} towers of another kind, with invalid sizes or with unread tensors`, async () => {
     await withFiles({ tower: name, type: "F32", seed: 4 }, async (files) => {
       const folder = await Deno.makeTempDir();
       try {

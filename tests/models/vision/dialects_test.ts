@@ -113,7 +113,7 @@ const DIALECTS: Readonly<
     param: "images[0]",
   },
 };
-/** The same question in the text that the model's template writes. */
+/** The same question for llama-server's endpoint, in the text that the model's template writes. */
 const llamaServer = (data: string, places = 1) => ({
   prompt: {
     prompt_string: `<|im_start|>user\n${
@@ -221,7 +221,7 @@ fullTier.test("images: tools' results show their images, and say which images ar
   });
 });
 
-/** Returns what each endpoint says about the model's images. */
+/** Returns for each endpoint whether it says that the model reads images. */
 async function told(app: App): Promise<boolean[]> {
   const get = async (path: string, body?: string): Promise<Json> =>
     await (await app.request(path, {

@@ -31,7 +31,7 @@ interface Decoder {
   readonly together?: boolean;
   /** Returns the angles of each pair. `places` are time, height and width. */
   readonly angles: (t: Tensors, layer: number, position: number, places: readonly number[]) => number[];
-  /** Factor on queries. */
+  /** Returns the factor on queries at a position. */
   readonly temperature?: (position: number) => number;
 }
 

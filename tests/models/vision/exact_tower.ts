@@ -19,7 +19,7 @@ import {
 import { type TowerName, TOWERS } from "./files.ts";
 import type { TowerSizes } from "./tower_writer.ts";
 
-/** Towers with layers of the usual kind. */
+/** Towers with common layers. Gemma 4's towers have their own exact pass. */
 type Usual = Exclude<TowerName, "gemma4" | "gemma4_31b">;
 
 /** Returns the rows of an image's pictures, one after the other. Only Idefics 3's images need scaling. */

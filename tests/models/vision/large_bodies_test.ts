@@ -1,4 +1,4 @@
-/** Requests whose images make them larger than other bodies may be. */
+/** Tests requests with images that exceed the usual limit of a body. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { createApp } from "../../../routes/app.ts";
 import { withModel } from "./answering.ts";
@@ -6,7 +6,7 @@ import { png } from "./pictures.ts";
 
 const MB = 2 ** 20;
 
-/** Returns a PNG of about this many bytes: bytes after its end do not count. */
+/** Returns the data URL of a PNG, padded to `bytes` bytes. Decoders ignore bytes after a PNG's end. */
 async function large(bytes: number, seed: number): Promise<string> {
   const all = new Uint8Array(bytes);
   all.set(await png(96, 64, seed));
@@ -19,7 +19,7 @@ function chatOf(urls: readonly string[], text: string): string {
   return JSON.stringify({ messages, max_tokens: 4, temperature: 0 });
 }
 
-Deno.test("large bodies: photos beyond the usual limit are answered and hold their bytes until the end; other large bodies are a 413", async () => {
+Deno.test("large bodies: answers large photos, holds their bytes until the request ends, and refuses other large bodies with a 413", async () => {
   await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async (engine) => {
     const limits = { bodyBytes: MB, imageBodyBytes: 6 * MB, imageBodiesBytes: 12 * MB, bodyMs: 300 };
     const app = createApp(engine, { limits });
@@ -68,7 +68,7 @@ Deno.test("large bodies: photos beyond the usual limit are answered and hold the
   });
 });
 
-Deno.test("large bodies: a server whose models read text only refuses them at once", async () => {
+Deno.test("large bodies: a server with text-only models refuses them at once", async () => {
   await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async (engine) => {
     const model = { ...engine.model, images: false };
     const app = createApp(

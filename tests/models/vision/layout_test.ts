@@ -55,7 +55,7 @@ Deno.test("images: an image of Idefics 3 that fits one tile has no tiles", async
   });
 });
 
-Deno.test("images: the file states the longest side of Pixtral's images, up to 64 tokens", () => {
+Deno.test("images: takes the longest side of Pixtral's images from the file, up to 64 tokens", () => {
   const { scaling } = KINDS.get("pixtral")!;
   const [published, larger] = [1540, 4096].map((side) => scaling({ side: () => side }, 28));
   assertEquals([published, larger], [{ to: "longest", longest: 1540 }, { to: "longest", longest: 64 * 28 }]);

@@ -21,7 +21,7 @@ export interface TowerFamily extends TowerSizes {
   readonly projector: string;
   /** The seeded decoder. */
   readonly decoder: keyof typeof SYNTH_MODELS;
-  /** Sizes of the decoder that are not those of the seeded family. */
+  /** Sizes in which the decoder differs from the seeded family. */
   readonly shape?: Readonly<Record<string, number>>;
   /** Deepstack layers: their merged output is added in the decoder's first layers. */
   readonly deep?: readonly number[];

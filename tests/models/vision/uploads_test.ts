@@ -1,4 +1,4 @@
-/** Images that were uploaded as files, in each API that has ids of files. */
+/** Tests uploaded images in each API that accepts file ids, and images at https URLs. */
 import Anthropic from "@anthropic-ai/sdk";
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import OpenAI, { toFile } from "openai";
@@ -25,7 +25,7 @@ function askedInResponses(file_id: string) {
   };
 }
 
-Deno.test("images: uploaded files are images for their key in responses, messages and batches, and for no other key", async () => {
+Deno.test("images: only the key that uploaded a file can use it as an image, in responses, messages and batches", async () => {
   await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async (engine) => {
     await inDataFolder(async (path) => {
       const options = {
@@ -109,7 +109,7 @@ Deno.test("images: uploaded files are images for their key in responses, message
   });
 });
 
-Deno.test("images: URLs of allowed hosts are fetched for requests and batch lines, and refused without them", async () => {
+Deno.test("images: fetches URLs of allowed hosts for requests and batch lines, and refuses all URLs without allowed hosts", async () => {
   await withModel({ tower: "qwen3vl", type: "Q8_0", seed: 6 }, async (engine) => {
     const bytes = await png(96, 64, 1);
     const fetchImage = (url: string) =>

@@ -10,13 +10,13 @@ const WINDOW = 280;
 const SOFTCAP = 30;
 const isFull = (layer: number) => layer % 2 === 1;
 
-/** Sizes that the decoders of E2B and of 31B do not share. */
+/** Sizes in which the decoders of E2B and 31B differ. */
 export interface Gemma4Decoder {
-  /** Number of last layers that read the keys and values of the last earlier layer of their kind. */
+  /** Number of last layers without their own keys and values. They read those of the last earlier layer of their kind. */
   readonly shared: number;
   /** Columns of each layer's own embedding; 0 for none. */
   readonly perLayer: number;
-  /** The token whose per-layer embeddings rows of images have. */
+  /** The token whose per-layer embeddings are used for an image's rows. */
   readonly pad: number;
 }
 
@@ -56,7 +56,7 @@ export function exactGemma4Decoder(t: Tensors, of: Gemma4Decoder, parts: readonl
   return logits.map((logit) => logit - total);
 }
 
-/** Returns each row's inputs of all layers: of its token, and of its embedding. */
+/** Returns each row's per-layer inputs for all layers, computed from its token and its embedding. */
 function perLayerInputs(t: Tensors, { perLayer, pad }: Gemma4Decoder, x: Rows, parts: readonly Part[]): Rows {
   const table = t.get("per_layer_token_embd.weight");
   const all = perLayer * LAYERS;

@@ -53,7 +53,7 @@ export function unweighted(row: Float64Array, eps = 1e-6): Float64Array {
   return row.map((v) => v * scale);
 }
 
-/** The product of clamped rows, clamped. */
+/** Clamps the rows, multiplies them with a matrix, and returns the clamped products. */
 function clamped(t: Tensors, x: Rows, name: string): Rows {
   const bound = (tensor: string, none: number) =>
     t.has(`${name}.${tensor}`) ? t.get(`${name}.${tensor}`)[0] : none;
@@ -85,7 +85,7 @@ function attended(
   return attn;
 }
 
-/** The column turns a head's first half, the row its second half. */
+/** Returns the rotated head: its first half is rotated by the column, its second half by the row. */
 function turnedBy(head: Float64Array, [row, column]: Place): Float64Array {
   const half = head.length / 2;
   const angles = (place: number) =>

@@ -4,7 +4,7 @@ import type { TowerFamily, TowerWriter } from "../tower_writer.ts";
 /** Number of rows of each position table of Gemma 4. */
 export const POSITIONS = 720;
 
-/** Writes a tower's tensors, either with bounds of products or with the numbers that standardize pooled rows. */
+/** Writes a tower's tensors, either with bounds for products or with biases and scales that standardize pooled rows. */
 export function writeGemma4(w: TowerWriter, family: TowerFamily, projection: number, clamped: boolean): void {
   const { width, heads, feedForward, layers } = family;
   w.patches(family);

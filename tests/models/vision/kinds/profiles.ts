@@ -1,4 +1,4 @@
-/** Colour profiles of version 4 (ICC.1:2010): matrices and curves. */
+/** Writes colour profiles of version 4 (ICC.1:2010) with matrices and curves. */
 import { deflateSync } from "node:zlib";
 import { chunk } from "../pictures.ts";
 import { big, join } from "./bytes.ts";
@@ -30,7 +30,7 @@ const curve = (gamma?: number) =>
     ? join("para", big(4, 0), big(2, 3, 0), fixed([2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045]))
     : join("curv", big(4, 0, 1), big(2, Math.round(gamma * 256), 0));
 
-/** Returns the profile's bytes. A profile of grey has a curve only. */
+/** Returns the profile's bytes. A grey profile has a curve only. */
 export function profileOf({ primaries, gamma }: Colours, space: "RGB " | "GRAY" = "RGB "): Uint8Array {
   const tags: [string, Uint8Array][] = space === "GRAY" ? [["kTRC", curve(gamma)]] : [
     ...["rXYZ", "gXYZ", "bXYZ"].map((name, i): [string, Uint8Array] => [name, xyz(primaries[i])]),
