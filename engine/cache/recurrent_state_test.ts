@@ -164,7 +164,7 @@ Deno.test("states: a sequence continues from the state after its last right draf
 
 Deno.test("states: a sequence computes right drafts again if their states had no slot", () => {
   const states = new RecurrentStates(10, 2, 4);
-  const [sequence] = [runningOf(states, 10), runningOf(states, 10)]; // each has two slots
+  const [sequence] = [runningOf(states, 10), runningOf(states, 10)]; // each sequence has two draft slots
   const drafted = (right: number) => {
     states.draft(sequence, 1, 5);
     return states.drafted(sequence, right, 5);

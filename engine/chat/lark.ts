@@ -51,7 +51,7 @@ export class LarkGrammar {
     if (mark.token === undefined) return this.untilText(mark.text);
     const [before, after] = mark.around ?? ["", ""];
     if (before === "") return `${this.anything} ${this.mark(mark)}`;
-    // The text before the token ends the matched text, because a longer match would contain it.
+    // One terminal matches all text including `before`: a terminal for any text alone would also consume `before`.
     const name = `UNTIL${this.#names++}`;
     this.#rules.set(name, `/(?s:.*)${escapeRegex(before)}/`);
     return `${name} ${this.mark({ ...mark, around: ["", after] })}`;

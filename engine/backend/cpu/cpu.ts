@@ -77,7 +77,7 @@ export class CpuBackend implements Backend {
     this.wholeRows = view(this.#library.call("compy_model_whole_rows", this.#handle)).getUint32(0, true);
   }
 
-  /** Returns the NUMA nodes that this process may use; none if they are unknown. Throws LibraryNotFound. */
+  /** Returns the NUMA nodes that this process may use; an empty array if they are unknown. Throws LibraryNotFound. */
   static nodes(): CpuNode[] {
     const words = view(KernelLibrary.open().call("compy_nodes", 0n));
     const nodes: CpuNode[] = [];
