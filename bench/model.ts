@@ -67,7 +67,7 @@ export interface BenchOptions extends Pick<PrepareOptions, "words"> {
 export interface BenchRow {
   readonly work: Sample["work"];
   readonly sequences: number;
-  /** Tokens in each sequence at the end of a prefill, or on average over a decode; patches of an image. */
+  /** Tokens per sequence: at the end of a prefill, or the mean over a decode. For an image: its number of patches. */
   readonly context: number;
   /** Median tokens per second over the samples, for all sequences together. */
   readonly tokensPerSecond: number;
@@ -371,7 +371,7 @@ async function profiled(
   return (limits) => profiles.flatMap((one) => profileRows(one, plan, bytesOf, limits));
 }
 
-/** Returns the higher limit of each kind: the machine has reached both. */
+/** Returns, for each limit, the higher of two measurements, because the machine reached that rate. */
 export function better(a: MachineLimits, b: MachineLimits): MachineLimits {
   return {
     readGbps: Math.max(a.readGbps, b.readGbps),

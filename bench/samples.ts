@@ -5,9 +5,9 @@ import { MAX_ROWS } from "../engine/load/size.ts";
 export interface Sample {
   readonly work: "prefill" | "decode" | "decode, shared" | "texts" | "image";
   readonly sequences: number;
-  /** Tokens in each sequence at the end of a prefill, or on average over a decode; patches of an image. */
+  /** Tokens per sequence: at the end of a prefill, or the mean over a decode. For an image: its number of patches. */
   readonly context: number;
-  /** Number of tokens of all sequences together, or of rows that the decoder reads. */
+  /** Number of tokens over all sequences. For an image: the number of rows that the decoder reads. */
   readonly tokens: number;
   readonly seconds: number[];
   readonly steps: readonly EvenStep[];

@@ -22,8 +22,9 @@ export interface ImageSize {
 }
 
 /**
- * Measures how fast a vision tower computes the rows of an image, from its patches on, and the share of the machine's
- * limits that it reaches. `model` is the tower's `mmproj` file. Throws as loading a model does.
+ * Returns a vision tower's speed for one image, and the share of the machine's limits that it reaches. The time starts
+ * with the patches, so it excludes scaling. `options.model` is the tower's `mmproj` file. Throws the errors of loading
+ * a model.
  */
 export async function benchTower(options: BenchOptions, image: ImageSize): Promise<BenchReport> {
   const { model, threads, isa, onPhase = () => {} } = options;
@@ -78,7 +79,7 @@ export async function benchTower(options: BenchOptions, image: ImageSize): Promi
   }
 }
 
-/** Returns the workload of a grey image, and a function that returns the seconds in which the tower computes it. */
+/** Returns the workload of a grey image, and a function that runs the tower on it once and returns the seconds. */
 function measurement(size: ImageSize, parts: StepParts, backend: CpuBackend) {
   const { shape } = parts;
   const grey = { ...size, pixels: new Uint8Array(3 * size.width * size.height).fill(100) };
@@ -94,7 +95,7 @@ function measurement(size: ImageSize, parts: StepParts, backend: CpuBackend) {
   return { sample, run };
 }
 
-/** Returns a sample of pictures with `patches` patches each, of which `merged` become one row. */
+/** Returns a sample of `pictures` pictures with `patches` patches each. The tower merges `merged` patches into a row. */
 function sampleOf(patches: number, merged: number, pictures: number): Sample {
   const pooledRows = patches / merged;
   const step: EvenStep = { sequences: 1, rows: patches, cached: 0, logitRows: 0, pooledRows };

@@ -1,13 +1,13 @@
-/** Adds tensors that conversion makes of whole modules: transposed, or several as one. */
+/** Adds tensors that are made from whole modules: a transposed matrix, or several modules joined into one tensor. */
 import { quote } from "../engine/gguf/errors.ts";
 import { refuse } from "./errors.ts";
 import type { TensorList } from "./tensor_list.ts";
 import { joinTensors, type OutputTensor } from "./write/output_tensor.ts";
 
-/** Modules of a joined tensor, and the rows that each contributes. */
+/** Modules of a joined tensor, each with its number of rows. */
 type Parts = readonly (readonly [module: string, rows: number])[];
 
-/** Adds a matrix that the checkpoint stores transposed, in floats: [columns, rows]. */
+/** Adds a matrix that the checkpoint stores transposed, as [columns, rows], in a float type. */
 export function addTransposed(
   list: TensorList,
   name: string,
@@ -19,7 +19,7 @@ export function addTransposed(
   reshape(list, [columns, rows], () => list.turned(name, source, { count: 1, rows, columns }));
 }
 
-/** Adds one matrix of the rows of several modules. */
+/** Adds one matrix that joins the rows of several modules. Throws if their formats differ. */
 export function addJoined(list: TensorList, name: string, parts: Parts, columns: number): void {
   const made = taken(list, () => {
     for (const [module, rows] of parts) list.matrix(name, module, rows, columns);
@@ -32,7 +32,7 @@ export function addJoined(list: TensorList, name: string, parts: Parts, columns:
   list.tensors.push(joinTensors(made, [columns, rowsOf(parts)]));
 }
 
-/** Adds one vector of the biases of several modules. */
+/** Adds one vector that joins the biases of several modules. */
 export function addJoinedBiases(list: TensorList, name: string, parts: Parts): void {
   const made = taken(list, () => {
     for (const [module, length] of parts) list.vector(name, `${module}.bias`, length);
@@ -40,12 +40,12 @@ export function addJoinedBiases(list: TensorList, name: string, parts: Parts): v
   list.tensors.push(joinTensors(made, [rowsOf(parts)]));
 }
 
-/** Gives the tensor that `add` adds another shape. */
+/** Calls `add`, and gives `shape` to each tensor that it adds to the list. */
 export function reshape(list: TensorList, shape: readonly number[], add: () => void): void {
   list.tensors.push(...taken(list, add).map((tensor) => ({ ...tensor, shape })));
 }
 
-/** Returns the tensors that `add` adds, without adding them. */
+/** Calls `add`, removes its new tensors from the list, and returns them. */
 function taken(list: TensorList, add: () => void): OutputTensor[] {
   const start = list.tensors.length;
   add();

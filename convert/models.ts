@@ -161,15 +161,15 @@ const ENCODERS: Readonly<
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
-/** Types of multimodal models whose text part has a type of its own. */
+/** Types of multimodal models whose `text_config` has its own `model_type`. */
 const WRAPPERS: readonly string[] = ["idefics3", "llava", "smolvlm"];
 
 /** The supported values of `model_type`. */
 export const MODEL_TYPES: readonly string[] = [...Object.keys(MODELS), ...Object.keys(ENCODERS), ...WRAPPERS];
 
 /**
- * Prefixes of the embedding: in text models, in multimodal models of Hugging Face and of MLX, in GPT-2's relatives, and
- * in text models without a head.
+ * Possible prefixes of the embedding's name. In this order: text models, multimodal models of Hugging Face and of MLX,
+ * SmolVLM, GPT-2 and its relatives, GPT-NeoX, text models without a head.
  */
 const PREFIXES = [
   "model.",
@@ -191,7 +191,7 @@ const CLASSIFIER = "score";
 const VISION_MODULES =
   "vision_(tower|model|embedder|adapter|projection)|visual|multi_modal_projector|connector|" +
   "embed_vision|patch_merge_mlp|vit_large_projector";
-/** The tensors of vision towers. */
+/** Matches the names of a vision tower's tensors. */
 export const VISION = new RegExp(`^(model\\.)?(${VISION_MODULES})\\.`);
 
 /** Tensors that are left out of every model. */
@@ -268,7 +268,10 @@ export function convertModel(
   };
 }
 
-/** Returns the model type, or that of the text part. Mistral Small 4 has the multimodal type of Mistral Small 3. */
+/**
+ * Returns `model_type`, or the text part's type if `WRAPPERS` lists the model. Mistral Small 4 is a special case, because
+ * its `model_type` is that of Mistral Small 3.
+ */
 function modelTypeOf(root: Fields): string {
   const type = root.string("model_type");
   const text = root.fields("text_config");
@@ -276,7 +279,7 @@ function modelTypeOf(root: Fields): string {
   return WRAPPERS.includes(type) && text ? text.string("model_type", "llama") : type;
 }
 
-/** Returns the key for the number of layers that read rows of Qwen3-VL's tower. */
+/** Returns the metadata entry with the number of decoder layers that add deepstack rows of Qwen3-VL's tower, if any. */
 function deepEntries(architecture: string, root: Fields): Entry[] {
   const deep = root.fields("vision_config")?.get("deepstack_visual_indexes");
   if (!Array.isArray(deep) || deep.length === 0) return [];

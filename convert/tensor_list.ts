@@ -61,7 +61,7 @@ interface VectorChange {
   readonly order?: Runs;
   /** Shape of the tensor in ggml order; by default one dimension. */
   readonly shape?: readonly number[];
-  /** The row to take from a matrix of `of` rows. */
+  /** Takes row `at` of a matrix with `of` rows. Undefined: the source is a vector. */
   readonly row?: { readonly at: number; readonly of: number };
 }
 
@@ -314,7 +314,10 @@ export class TensorList {
     }
   }
 
-  /** Adds a tensor of shape `stored` in f32, as one of `shape` (ggml's order). `from` returns the old place of each value. */
+  /**
+   * Adds a tensor in f32 with another shape: `stored` is the checkpoint's shape, `shape` the new one in ggml's order.
+   * `from` maps the index of a new value to its index in the checkpoint's tensor.
+   */
   reshaped(
     name: string,
     tensor: string,

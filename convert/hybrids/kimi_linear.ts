@@ -44,7 +44,7 @@ export function convertKimiLinear(given: Fields, list: TensorList, prefix: strin
   });
 }
 
-/** Returns the kinds of layers, from numbers that count from 1. */
+/** Returns the attention type of each layer, or undefined without `full_attn_layers`, which counts layers from 1. */
 function fullLayers(linear: Fields | undefined, layers: number): string[] | undefined {
   const full = linear?.get("full_attn_layers");
   if (!Array.isArray(full)) return undefined;
@@ -103,7 +103,7 @@ export function convertBailingMoe3(given: Fields, list: TensorList, prefix: stri
   };
 }
 
-/** Returns config.json with DeepSeek's names of the same fields. */
+/** Returns config.json with DeepSeek's field names. A missing field gets the value of Kimi's or Ling's field. */
 function withSharedNames(config: Fields): Fields {
   const names = {
     num_experts_per_tok: "num_experts_per_token",
@@ -117,14 +117,15 @@ function withSharedNames(config: Fields): Fields {
 }
 
 interface Hybrid {
-  /** Module of attention, and of its output matrix. */
+  /** Prefix of the attention module. */
   readonly attention: string;
+  /** Module of attention's output matrix. */
   readonly output: string;
-  /** Number of matrices, one after the other, that make decays and gates. */
+  /** Number of consecutive matrices that compute decays, and gates: two form a low-rank product. */
   readonly steps: 1 | 2;
-  /** Returns the file's rate of a decay, from the checkpoint's logarithm. */
+  /** Returns the decay rate that the GGUF file stores, from the checkpoint's logarithm (`A_log`). */
   readonly rate: (log: number) => number;
-  /** Module of the gates of latent attention's heads; by default there are none. */
+  /** Module of latent attention's gates, one per head. Undefined: no gates. */
   readonly gate?: string;
   readonly groups?: { readonly count: number; readonly used: number };
   readonly experts: { readonly module?: string; readonly parts?: typeof PARTS; readonly bias: string };
@@ -187,7 +188,7 @@ function convertHybrid(
   };
 }
 
-/** Adds a layer of Kimi Delta Attention. */
+/** Adds the attention tensors of a layer with Kimi Delta Attention. */
 function addDelta(
   list: TensorList,
   { hidden, heads }: DecoderConfig,

@@ -54,12 +54,12 @@ export function convertDeepseek32(config: Fields, list: TensorList, prefix: stri
   return convertSparse(config, list, prefix, DEEPSEEK32);
 }
 
-/** Converts GLM-5, in which some layers use the choices of an earlier layer. */
+/** Converts GLM-5. Layers without an indexer use the tokens that an earlier layer's indexer chose. */
 export function convertGlmDsa(config: Fields, list: TensorList, prefix: string): ModelParts {
   return convertSparse(config, list, prefix, GLM_DSA);
 }
 
-/** Converts a decoder whose indexer chooses the tokens that rows attend to. */
+/** Converts a decoder with sparse attention: an indexer chooses the tokens that each row attends to. */
 function convertSparse(config: Fields, list: TensorList, prefix: string, family: Family): ModelParts {
   const layers = config.count("num_hidden_layers", LIMITS.layers);
   const kinds = config.get("layer_types") ?? [];
@@ -86,7 +86,7 @@ function convertSparse(config: Fields, list: TensorList, prefix: string, family:
   };
 }
 
-/** Returns which layers choose tokens themselves: as a list, a pattern or a schedule says. */
+/** Returns for each layer whether it has an indexer. config.json has a list, a pattern, or a period and an offset. */
 function readIndexerTypes(config: Fields, layers: number): boolean[] {
   const pattern = config.get("index_topk_pattern");
   const types = config.get("indexer_types") ?? (typeof pattern === "string" ? [...pattern] : pattern);
@@ -105,11 +105,11 @@ function readIndexerTypes(config: Fields, layers: number): boolean[] {
   );
 }
 
-/** Heads that choose tokens. */
+/** Shape of the indexer, whose heads choose tokens. */
 interface IndexerConfig {
   readonly heads: number;
   readonly headDim: number;
-  /** Whether each layer has an indexer; by default all have. */
+  /** For each layer, whether it has an indexer. Undefined: all layers have one. */
   readonly full?: readonly boolean[];
 }
 
@@ -262,7 +262,7 @@ export function withLatentHeads(
   };
   return entries.map((one) => {
     const change = values[one.key.slice(architecture.length + 1)];
-    // Hybrids list the KV heads of each layer.
+    // Hybrids have a list of KV heads per layer, which stays unchanged.
     return change && typeof one.value === "number" ? { ...one, value: change(one.value) } : one;
   });
 }

@@ -78,7 +78,7 @@ export function addExperts(
   list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
 }
 
-/** Adds the router, and experts that are stacked and transposed, with gate before up. */
+/** Adds the router and the experts. The checkpoint stacks the experts transposed, with gate's columns before up's. */
 export function addTurnedExperts(
   list: TensorList,
   { hidden }: DecoderConfig,

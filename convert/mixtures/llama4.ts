@@ -8,7 +8,7 @@ import { entry } from "../write/metadata.ts";
 import { addSharedExperts, addTurnedExperts, expertEntries, readCounts } from "./experts.ts";
 import { SIGMOID } from "./sigmoid_experts.ts";
 
-/** Layers per period. The last layer of a period has no positions. */
+/** Layers per period. The last layer of each period has no rotary positions. */
 const PERIOD = 4;
 const DENSE = { ffn_gate: "gate_proj", ffn_up: "up_proj", ffn_down: "down_proj" };
 
@@ -66,7 +66,7 @@ export function convertLlama4(config: Fields, list: TensorList, prefix: string):
   };
 }
 
-/** Refuses layers whose positions or experts GGUF's keys cannot describe. */
+/** Throws if GGUF's keys cannot describe which layers have rotary positions or experts. */
 function refuseOtherLayers(config: Fields, layers: number, step: number): void {
   const rotated = config.get("no_rope_layers") ?? [];
   const usual = (flag: unknown, layer: number) => flag === Number((layer + 1) % PERIOD !== 0);

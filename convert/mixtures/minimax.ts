@@ -10,14 +10,14 @@ import { entry } from "../write/metadata.ts";
 import { addExperts, expertEntries, readCounts } from "./experts.ts";
 import { convertSharedExperts, SIGMOID, withDenseCount } from "./sigmoid_experts.ts";
 
-/** Rotary base, by the configuration classes. */
+/** Default rotary base of MiniMax's configuration classes. */
 const MINIMAX_ROPE_BASE = 5_000_000;
 /** Module names of an expert's matrices. */
 const PARTS = { gate: "w1", up: "w3", down: "w2" };
 const MAX_SHARED = 64;
 /** The clamped SwiGLU's constants, for which GGUF files have no keys. */
 const UNIT = { swiglu_alpha: 1.702, swiglu_limit: 7 };
-/** Fields of MiniMax M3's indexer in config.json: transformers' and the publisher's names. */
+/** Names of the indexer's fields in MiniMax M3's config.json: transformers' name, then the publisher's. */
 const INDEXER = {
   head_count: ["index_n_heads", "sparse_num_index_heads"],
   key_length: ["index_head_dim", "sparse_index_dim"],
@@ -126,7 +126,10 @@ export function convertMinimaxM3(config: Fields, list: TensorList, prefix: strin
   );
 }
 
-/** Returns the number of leading dense layers. Only the layers after them may have an indexer. */
+/**
+ * Returns the number of leading dense layers, and config.json with transformers' field names. Throws unless exactly the
+ * layers after the dense ones have an indexer.
+ */
 function denseLayers(config: Fields, layers: number): { dense: number; known: Fields } {
   const flags = (from: Fields | undefined, name: string, of: string) => {
     const values = from?.get(name);

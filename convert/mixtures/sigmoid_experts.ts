@@ -226,8 +226,8 @@ export function readSharedExperts(
 }
 
 /**
- * Converts a decoder whose experts follow leading dense layers. `further` adds other tensors of a layer before its
- * feed-forward block.
+ * Converts a decoder with leading dense layers, followed by layers with experts. `further` adds other tensors of each
+ * layer, before those of its feed-forward block.
  */
 export function convertSharedExperts(
   config: Fields,

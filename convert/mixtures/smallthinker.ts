@@ -8,7 +8,7 @@ import { entry } from "../write/metadata.ts";
 import { addExperts, expertEntries, readCounts } from "./experts.ts";
 import { SIGMOID, SOFTMAX } from "./sigmoid_experts.ts";
 
-/** Layers per period. The first layer of a period has neither a window nor positions. */
+/** Layers per period. The first layer of each period has neither a window nor rotary positions. */
 const PERIOD = 4;
 const PARTS = { gate: "gate", up: "up", down: "down" };
 
@@ -58,7 +58,10 @@ export function convertSmallThinker(config: Fields, list: TensorList, prefix: st
   };
 }
 
-/** Returns whether a layout has any 1. The first layer of a period must have 0, the others 1. */
+/**
+ * Returns whether the layout has any 1. Throws unless it has 0 for the first layer of each period and 1 for the others.
+ * A layout of zeros is valid too, except with `required`.
+ */
 function readLayout(config: Fields, name: string, layers: number, required = false): boolean {
   const layout = config.get(name) ?? [];
   const some = Array.isArray(layout) && layout.some((flag) => flag !== 0);

@@ -75,7 +75,7 @@ export function convertStep35(given: Fields, list: TensorList, prefix: string): 
   };
 }
 
-/** Adds the router and experts that are stacked. */
+/** Adds the router and the experts. The checkpoint stacks all experts' gate, up and down matrices in one tensor each. */
 function addStackedExperts(
   list: TensorList,
   { hidden }: DecoderConfig,
@@ -92,7 +92,10 @@ function addStackedExperts(
   }
 }
 
-/** Adds Llama 3's factors of layers without a window. Only the first half of the tensor is read. */
+/**
+ * Adds the tensor of Llama 3's rotary factors for layers without a window. These layers rotate half of each head, so
+ * readers use only the first half of the tensor.
+ */
 function addFactors(config: Fields, full: Fields, headDim: number, list: TensorList): void {
   const own = config.with({ rope_parameters: full.object });
   const { rope } = readDecoderConfig(own, { scalings: ["llama3"] });
@@ -117,7 +120,10 @@ function limitEntries(config: Fields, layers: number): Entry[] {
   });
 }
 
-/** Returns config.json with transformers' fields, from the publisher's. Lists may have entries for draft layers. */
+/**
+ * Returns config.json with transformers' field names instead of the publisher's. Lists may also have entries for draft
+ * layers, which are cut off.
+ */
 function withFields(config: Fields, layers: number): Fields {
   const cut = (value: unknown) => Array.isArray(value) ? value.slice(0, layers) : value;
   const kinds = cut(config.get("layer_types"));

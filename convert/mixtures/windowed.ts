@@ -1,4 +1,4 @@
-/** Converts mixtures of experts whose layers with a window have heads and rotary angles of their own. */
+/** Converts mixtures of experts in which window layers and full layers have different heads and rotary settings. */
 import { type Checkpoint, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
 import { LAGUNA } from "../../engine/architectures/decoders/gated_heads.ts";
 import { MIMO2 } from "../../engine/architectures/decoders/sigmoid_experts.ts";
@@ -11,7 +11,7 @@ import { type Entry, entry } from "../write/metadata.ts";
 import { addExperts, expertEntries, MAX, readCounts } from "./experts.ts";
 import { convertSharedExperts, SIGMOID, withDenseCount } from "./sigmoid_experts.ts";
 
-/** Rotary keys of layers with and without a window. */
+/** Rotary settings of full layers and of window layers. */
 interface Ropes {
   readonly full: Fields;
   /** Undefined if no layer has a window. */
@@ -27,12 +27,12 @@ export function readRopes(config: Fields, windows: boolean): Ropes {
   return { full: of("full_attention"), near };
 }
 
-/** Returns the rotated dimensions of a head. */
+/** Returns how many dimensions of a head are rotated. */
 export function rotatedOf(rope: Fields, headDim: number): number {
   return Math.floor(headDim * rope.positive("partial_rotary_factor", 1, 1));
 }
 
-/** Returns config.json with the rotary keys of layers without a window. */
+/** Returns config.json in which `rope_parameters` has only the settings of full layers. */
 function withRope(config: Fields, rope: Fields, headDim: number): Fields {
   const partial_rotary_factor = rotatedOf(rope, headDim) / headDim;
   return config.with({ rope_parameters: { ...rope.object, partial_rotary_factor } });
@@ -89,7 +89,7 @@ function readHeads(config: Fields, layers: number): number[] {
   return config.refuse(name, inWords(heads), `a number of heads for each of the ${layers} layers`);
 }
 
-/** Returns whether gates have one number per head instead of one per column. */
+/** Returns true for one gate per head, false for one gate per column. Throws if layers differ. */
 function gatesAreOfHeads(config: Fields, layers: number): boolean {
   const gating = config.get("gating") ?? true;
   const types = config.get("gating_types") ?? Array(layers).fill(gating);
@@ -120,8 +120,8 @@ export function windowEntries(
 }
 
 /**
- * Converts MiMo V2 Flash. Sources: Hugging Face transformers, models/mimo_v2_flash; llama.cpp, conversion/mimo.py. A
- * window of `sliding_window_size` does not count the row itself, as in transformers.
+ * Converts MiMo V2 Flash. Sources: Hugging Face transformers, models/mimo_v2_flash; llama.cpp, conversion/mimo.py. As
+ * in transformers, `sliding_window_size` does not count the row itself, so the file's window is larger by one.
  */
 export function convertMimo2(given: Fields, list: TensorList, prefix: string): ModelParts {
   const config = withTypes(given);
@@ -180,7 +180,7 @@ export function convertMimo2(given: Fields, list: TensorList, prefix: string): M
   };
 }
 
-/** Returns config.json with transformers' fields, from the publisher's. */
+/** Returns config.json with transformers' field names instead of the publisher's. */
 function withTypes(config: Fields): Fields {
   const named = (name: string, [zero, one]: readonly [string, string]) => {
     const values = config.get(name);

@@ -1,34 +1,34 @@
 import { GRID_TEXTS, pointsOf } from "./grids.ts";
 
-/** Number of nearest points that are kept for a key. */
+/** Number of nearest points that `Codebook` stores per key. */
 export const CANDIDATES = 24;
 const KEYS = 2 ** 16;
 
-/** The points of a grid, with a search for the point that is nearest to some values. */
+/** The points of a grid, with a search for the nearest point. A key packs the nearest level of each value. */
 export class Codebook {
   readonly levels: Float64Array;
   /** Values of the points, one point after the other. */
   readonly values: Float64Array; // [points * run]
-  /** Number of values of a point: 4 or 8. */
+  /** Number of values per point: 4 or 8. */
   readonly run: number;
   /** Bits per value in a key. */
   readonly bits: number;
-  /** Nearest levels of values: `places[floor(value * placeOf + zero)]`, within the array's bounds. */
+  /** Table of the nearest level: `places[floor(value * placeOf + zero)]`. Clamp the index to the array's bounds. */
   readonly places: Uint8Array;
   readonly placeOf: number;
   readonly zero: number;
   readonly #keys: Uint16Array;
   readonly #index = new Int16Array(KEYS).fill(-1);
-  /** Indices of the nearest points by key, computed when they are needed first. */
+  /** Indices of the nearest points by key. An entry is computed when a search first needs it. */
   readonly #near: (Uint16Array | undefined)[] = Array(KEYS).fill(undefined);
 
-  /** `levels`: the possible values, ascending. A point's codes are indices of levels. */
+  /** `levels` are the possible values, ascending. A point stores each value as an index into `levels`. */
   constructor(grid: keyof typeof GRID_TEXTS, levels: readonly number[]) {
     this.levels = Float64Array.from(levels);
     this.#keys = pointsOf(grid);
     this.run = grid.startsWith("IQ3") ? 4 : 8;
     this.bits = 16 / this.run;
-    // The middle between two levels is a multiple of a half.
+    // Midpoints between levels are multiples of 0.5, so a table with steps of 0.5 is exact.
     this.placeOf = 2;
     this.zero = -2 * levels[0];
     this.places = Uint8Array.from({ length: 2 * (levels.at(-1)! - levels[0]) }, (_, i) => {
@@ -41,9 +41,9 @@ export class Codebook {
   }
 
   /**
-   * Returns the index of the point with the smallest weighted squared distance to the values from `at` on, or nearly
-   * so. Their weights begin at `from`. `key` has the values' nearest levels. If they are not a point themselves, the search
-   * compares `candidates` points.
+   * Returns the index of a point with a small weighted squared distance to the values that start at `at`. Their weights
+   * start at `from`. If the levels in `key` are a point of the grid, the search returns it. Otherwise the search compares
+   * the `candidates` points nearest to these levels.
    */
   nearest(
     key: number,
@@ -83,7 +83,7 @@ export class Codebook {
         const off = values[i * run + k] - wanted[k];
         distance += off * off;
       }
-      // Distances are integers, so a fraction can hold the point's index. Plain numbers are sorted much faster.
+      // Distances are integers, so the fraction can store the point's index. Sorting then needs no slow comparator.
       order[i] = distance + i / KEYS;
     }
     return Uint16Array.from(order.sort().subarray(0, CANDIDATES), (value) => value % 1 * KEYS);

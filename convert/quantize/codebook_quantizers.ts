@@ -5,15 +5,15 @@ import { putHalf, type Quantizer } from "./quantizers.ts";
 
 const putAtStart = (d: number, out: Uint8Array, to: number) => putHalf(d, out, to);
 
-/** Returns the point of run i of eight values. */
+/** Returns the index of the point for group `i` of eight values. */
 const pointOf = (i: number) => best.points[RUNS * i];
 
-/** Writes the 4-bit scales of all sub-blocks. */
+/** Writes the 4-bit scales of `count` sub-blocks, two per byte. */
 function writeScales(out: Uint8Array, to: number, count: number): void {
   for (let j = 0; j < count; j++) out[to + (j >> 1)] |= scaleCodes[j] << 4 * (j & 1);
 }
 
-/** Returns the seven signs and the scale of 32 values in one word. */
+/** Returns a 32-bit word for 32 values: seven signs per group of eight, and the scale in the highest 4 bits. */
 function signsAndScale(sub: number): number {
   let word = scaleCodes[sub] << 28;
   for (let i = 0; i < 4; i++) word |= (best.signs[4 * sub + i] & 127) << 7 * i;
@@ -156,7 +156,7 @@ export const iq1_m: Quantizer = codebookQuantizer({
   unit: 1,
   shifted: 1,
   steps: steps(0.9, 2.7),
-  // The half float's nibbles are the highest ones of four words.
+  // Each nibble of the half float becomes the highest nibble of one of four 16-bit words.
   putD(d, out, to) {
     const rounded = putHalf(d, out, to);
     const half = out[to] | out[to + 1] << 8;

@@ -1,44 +1,47 @@
 /**
- * The search of the codebook formats: value = d * unit * (2 * scale + 1) * value of a grid's point. It has the same three
- * steps as scale_min_quantizers.ts.
+ * Finds the codes of the codebook formats, in which value = d * unit * (2 * scale + 1) * grid value. The search has the
+ * same three steps as scale_min_quantizers.ts.
  */
 import { COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
 import { CANDIDATES, type Codebook } from "./codebook.ts";
 import type { Quantizer } from "./quantizers.ts";
 
-/** Number of values that share a byte of signs. */
+/** Number of values per group. The signs of a group fill one byte. */
 const GROUP = 8;
 export const GROUPS = COLUMNS / GROUP;
-/** Most points of a group. */
+/** Maximum number of points per group. */
 export const RUNS = 2;
 
 interface Format {
   readonly type: "IQ3_S" | "IQ3_XXS" | "IQ2_S" | "IQ2_XS" | "IQ2_XXS" | "IQ1_S" | "IQ1_M";
   readonly bytes: number;
   readonly book: Codebook;
-  /** Which values may be negative: any, an even number of eight, or none, because points have negative values. */
+  /**
+   * Which values may be negative: any, or an even number of each eight. With "none" the format stores no signs, because
+   * the points themselves have negative values.
+   */
   readonly signs: "any" | "even" | "none";
-  /** Number of groups with a common scale. */
+  /** Number of groups that share a scale: a sub-block. */
   readonly groups: 2 | 4;
   readonly mostScale: 7 | 15;
   readonly unit: number;
-  /** Number of groups with a common shift: each point's values get 1/8 more or less. */
+  /** Number of groups that share a shift, which adds 1/8 to the grid values or subtracts it. Undefined: no shift. */
   readonly shifted?: 1 | 4;
-  /** Values of the grid that the largest magnitude becomes with the candidate scales. */
+  /** The candidate scales: each one maps the sub-block's largest magnitude to one of these grid values. */
   readonly steps: readonly number[];
-  /** Writes the rounded factor and returns it. */
+  /** Writes the block's factor `d`, and returns the rounded factor. */
   putD(d: number, out: Uint8Array, to: number): number;
-  /** Writes the other bytes of a block that is filled with zeros. */
+  /** Writes the block's other bytes, which are zeros before the call. */
   write(out: Uint8Array, to: number): void;
 }
 
 /** Codes of a block. */
 class Codes {
-  /** Indices of points: a group has RUNS entries. */
+  /** Indices of points, with RUNS entries per group. */
   readonly points = new Uint16Array(RUNS * GROUPS);
-  /** Signs of each group: a bit is 1 for a negative value. */
+  /** One byte of signs per group: bit k is 1 if value k is negative. */
   readonly signs = new Uint8Array(GROUPS);
-  /** What is added to each group's points. */
+  /** The shift of each group: the number that is added to its grid values. */
   readonly shifts = new Float64Array(GROUPS);
 
   take(other: Codes, first: number, count: number): void {
@@ -58,20 +61,20 @@ const scales = new Float64Array(COLUMNS / 16);
 /** The block's integer scales. */
 export const scaleCodes = new Uint8Array(COLUMNS / 16);
 
-/** A group's values without signs, divided by the scale, and their nearest levels. */
+/** A group's values divided by the scale, and their nearest levels. Values have no signs if the format stores them. */
 const scaled = new Float64Array(GROUP);
 const levels = new Uint8Array(GROUP);
-/** Sums over values x with their codes q: weight * q * x and weight * q * q. */
+/** Indices of two sums over values x with codes q: the sum of weight * q * x, and that of weight * q * q. */
 const [QX, QQ] = [0, 1];
 const sums = new Float64Array(2);
 const subSums = new Float64Array(2);
 const otherSums = new Float64Array(2);
 
-/** Number of points that are compared while the scale is searched. It is chosen about as well with few points. */
+/** Number of points to compare during the search for a scale. More points make the scale hardly better. */
 const FEW_CANDIDATES = 8;
 let candidates = CANDIDATES;
 
-/** Finds the codes of a group and adds them to the sums. */
+/** Stores the best codes of a group in `codes`, and adds its terms to `sums`. `inverse` is 1 / scale. */
 function fitGroup(
   { book, signs }: Format,
   group: number,
@@ -114,7 +117,7 @@ function isOdd(bits: number): boolean {
   return (0x6996 >> (bits & 15) & 1) === 1;
 }
 
-/** Gives the value whose error grows least the other sign. Returns its index. */
+/** Flips the sign of the value whose error then grows least, and returns its index. */
 function flipSign(book: Codebook, at: number): number {
   const lowest = book.levels[0];
   let [flipped, least] = [0, Infinity];
@@ -128,7 +131,7 @@ function flipSign(book: Codebook, at: number): number {
   return flipped;
 }
 
-/** Finds the codes of a sub-block with this scale. Its sums are in `subSums` then. */
+/** Stores the codes of sub-block `j` for this scale in `tried`, and its sums in `subSums`. */
 function fitSub(format: Format, j: number, scale: number): void {
   const { groups, shifted } = format;
   const inverse = scale > 0 ? 1 / scale : 0;
@@ -152,7 +155,7 @@ function fitSub(format: Format, j: number, scale: number): void {
   }
 }
 
-/** Returns the best scale of a sub-block. */
+/** Returns the best scale of sub-block `j`, or 0 if all its values are 0. */
 function scaleOf(format: Format, j: number): number {
   const { groups, steps } = format;
   let most = 0;
@@ -173,8 +176,8 @@ function scaleOf(format: Format, j: number): number {
 }
 
 /**
- * Replaces the block's codes by the best ones for d, with the integers near each scale, or with the same integers as
- * before. Returns the error, and the best d for these codes.
+ * Stores the best codes for `d` in `best` and `scaleCodes`. Tries the integers near each scale, or keeps the integers
+ * with `keepsScales`. Returns the squared error without its constant term, and the `d` that fits these codes best.
  */
 function roundBlock(format: Format, d: number, keepsScales = false): [error: number, refitted: number] {
   const { groups, mostScale, unit } = format;

@@ -196,7 +196,7 @@ for (
   });
 }
 
-/** Squared errors that ggml 0.5.0's quantizers make in the first 6 blocks of three kinds, with equal weights. */
+/** Squared errors of ggml 0.5.0's quantizers in the first 6 blocks of each of three kinds, with equal column weights. */
 const GGML_ERRORS = [
   [iq3_s, 0.0109, 1.256, 0.4641],
   [iq3_xxs, 0.02087, 1.545, 0.8021],
@@ -208,7 +208,7 @@ const GGML_ERRORS = [
 ] as const;
 
 for (const [quantizer, ...errors] of GGML_ERRORS) {
-  Deno.test(`quantizers: ${quantizer.type} has at most ggml's error`, () => {
+  Deno.test(`quantizers: ${quantizer.type}'s squared error is at most that of ggml's quantizer`, () => {
     for (const [i, kind] of ["normal", "with outliers", "of unlike sub-blocks"].entries()) {
       const blocks = blocksOf(kind).slice(0, 6);
       const ours = blocks.reduce((sum, values) => sum + squares(values, quantized(quantizer, values)), 0);
@@ -262,7 +262,7 @@ for (const quantizer of [q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, ...CODEBO
   Deno.test(`quantizers: ${quantizer.type} makes smaller errors in values with larger weights`, () => {
     const next = random(9);
     let [plain, weighed] = [0, 0];
-    // Codebooks are searched slowly. The codes of ternary formats hardly depend on the weights, only the scale does.
+    // The codebook search is slow, so it gets few blocks. In ternary formats, weights hardly change more than the scale.
     const count = CODEBOOKS.includes(quantizer) ? 6 : 60;
     const most = TERNARY.includes(quantizer) ? 0.96 : 0.85;
     const kinds = ["normal", "of unlike sub-blocks"].flatMap((kind) => blocksOf(kind).slice(0, count));

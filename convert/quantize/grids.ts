@@ -1,10 +1,10 @@
 /**
- * The grids of the IQ formats, in the encoding of rust-kernels/src/formats/grids.rs: a grid is a list of points with eight
- * or four values each. A point is a number with its first value in the lowest bits: two bits for each of eight values, or
- * four bits for each of four. A test compares the texts below with the kernels' texts.
+ * The grids of the IQ formats, in the encoding of rust-kernels/src/formats/grids.rs. A grid is a list of points with eight
+ * or four values each. A point is a 16-bit number: 2 bits for each of eight values, or 4 bits for each of four. The first
+ * value is in the lowest bits. A test compares the texts below with the kernels' texts.
  */
 
-/** The gaps between the ascending points, as text. `pointsOf` decodes it. */
+/** The points of each grid as text: the difference between each point and the one before. `pointsOf` decodes it. */
 export const GRID_TEXTS = {
   IQ1:
     "#%&&%*'.%)%>/&%2>%)%..%)%aA$/&%&$.?(&,&(*&%%@/&%2aB%)%..%)%>/+.(:%)%*''*%)%e_&%2?+/(-$O+/aC&$$2&%2:(" +
@@ -70,8 +70,9 @@ export const GRID_TEXTS = {
 } as const;
 
 /**
- * Returns a grid's points. Characters from `#` on, without the backslash, are digits from 0 to 90. A digit below 60 ends a
- * gap. A digit from 60 on is a leading digit: it counts 31 of the next leading digit and 60 of the last digit.
+ * Returns a grid's points, ascending. Each character is a digit from 0 to 90: the characters from `#` on, without the
+ * backslash. Digits from 60 on lead: minus 60 they are digits of a number in base 31. A digit below 60 ends the
+ * difference between two points: 60 * that number + the digit.
  */
 export function pointsOf(grid: keyof typeof GRID_TEXTS): Uint16Array {
   const points: number[] = [];

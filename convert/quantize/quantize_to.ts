@@ -47,7 +47,7 @@ const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = {
     ["q3_k", "q2_k", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"]
       .map((type) => [type, iq4_nl]),
   ),
-  // Q2_0 holds ternary weights exactly, too.
+  // Q2_0 also stores ternary weights exactly.
   tq2_0: q2_0,
   tq1_0: q2_0,
 };

@@ -2,12 +2,12 @@
 import { COLUMNS, takeBlock, w, x } from "./blocks_of_256.ts";
 import { putHalf, type Quantizer } from "./quantizers.ts";
 
-/** Codes plus 1. */
+/** The codes of the block, plus 1. */
 const codes = new Uint8Array(COLUMNS);
 
 /**
- * Returns the scale with the smallest weighted squared error. Values from some magnitude on get the codes -1 and 1, so
- * the search tries each number of the largest magnitudes.
+ * Returns the scale with the smallest weighted squared error. The n largest magnitudes get the codes -1 and 1, the other
+ * values get 0. The search tries every n.
  */
 function fit(): number {
   const order = new Uint8Array(COLUMNS).map((_, i) => i).sort((a, b) => Math.abs(x[b]) - Math.abs(x[a]));
@@ -51,10 +51,10 @@ export const tq2_0: Quantizer = quantizerOf("TQ2_0", 66, 64, (out, to) => {
   for (let k = 0; k < COLUMNS; k++) out[to + (k >> 7) * 32 + k % 32] |= codes[k] << 2 * (k >> 5 & 3);
 });
 
-/** Number of bytes, and of values per byte, in the three parts of a TQ1_0 block. */
+/** Bytes, and values per byte, in each of the three parts of a TQ1_0 block. */
 const PARTS = [[32, 5], [16, 5], [4, 4]] as const;
 
-/** A byte is a fraction of 256. Its base-3 digits after the point are the codes. */
+/** A byte stands for the fraction byte / 256, whose base-3 digits are the codes plus 1. */
 export const tq1_0: Quantizer = quantizerOf("TQ1_0", 54, 52, (out, to) => {
   let first = 0;
   for (const [bytes, digits] of PARTS) {

@@ -6,7 +6,7 @@ import { TOKENS } from "../../engine/vision/gemma4.ts";
 import type { TensorList } from "../tensor_list.ts";
 import { type Configs, countsOf, MOST, prefixOf, readSizes, type Sizes, type TowerParts } from "./sizes.ts";
 
-/** Rows of each axis' table of positions in transformers' configuration class. */
+/** Default number of position embeddings per axis, from transformers' configuration class. */
 const POSITIONS = 10_240;
 const WHY = "a tower's file has no key for it";
 const BOUNDS = ["input_min", "input_max", "output_min", "output_max"];
@@ -48,7 +48,7 @@ function addTensors(list: TensorList, sizes: Sizes, { positions, clipped, standa
   const prefix = prefixOf(list.finder, EMBEDDING, ["model.vision_tower.", "vision_tower."]);
   const module = (name: string) => `${prefix}${name}`;
   const [pixels, columns] = [patch ** 2, 3 * patch ** 2];
-  // The checkpoint has a pixel's colours side by side, the file each colour's pixels.
+  // The checkpoint stores the three colours of each pixel together. The GGUF file has one plane per colour.
   const from = (i: number) => {
     const inRow = i % columns;
     return i - inRow + inRow % pixels * 3 + Math.floor(inRow / pixels);

@@ -37,7 +37,7 @@ export async function convertPixtral(configs: Configs, list: TensorList): Promis
   };
 }
 
-/** Refuses towers that a file has no keys for. */
+/** Throws if the tower has settings that a GGUF file has no keys for. */
 function checkTower({ root, vision }: Configs, { width, heads }: Sizes): void {
   const type = vision.string("model_type");
   if (type !== "pixtral") vision.refuse("model_type", quote(type), '"pixtral"');
@@ -76,7 +76,10 @@ function addTensors(list: TensorList, sizes: Sizes): void {
   }
 }
 
-/** Adds the projector. `merged` is the side of the squares of patches, if the model has a norm and merges patches. */
+/**
+ * Adds the projector. `merged` is the side of the squares of patches that become one row, in patches. Undefined: the
+ * projector has no norm and merges no patches.
+ */
 function addProjector(
   list: TensorList,
   { width, projection }: Sizes,
@@ -96,7 +99,7 @@ function addProjector(
   }
 }
 
-/** Adds the embedding of the token between rows, which llama.cpp reads from the tower's file. */
+/** Adds the embedding of `[IMG_BREAK]`, which ends an image's rows. llama.cpp reads it from the tower's file. */
 async function addRowEnd(list: TensorList, text: Fields, length: number): Promise<void> {
   const path = join(list.finder.folder, "tokenizer.json");
   const json = await readJson(path, MAX_TOKENIZER_BYTES);

@@ -10,7 +10,7 @@ import { type Configs, countsOf, MOST, prefixOf, type Sizes, type TowerParts } f
 
 interface QwenSizes extends Sizes {
   readonly merged: number;
-  /** Rows and columns of the grid of position embeddings. */
+  /** Side of the square grid of position embeddings. */
   readonly side: number;
   readonly deep: readonly number[];
 }

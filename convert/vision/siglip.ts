@@ -1,6 +1,6 @@
 /**
- * The vision towers of Gemma 3, and of SmolVLM and Idefics 3: SigLIP. Sources: llama.cpp, conversion/gemma.py and
- * smolvlm.py; Hugging Face transformers, models/siglip, models/gemma3 and models/idefics3.
+ * The SigLIP vision towers of Gemma 3, SmolVLM and Idefics 3. Sources: llama.cpp, conversion/gemma.py and smolvlm.py;
+ * Hugging Face transformers, models/siglip, models/gemma3 and models/idefics3.
  */
 import { affine, affineNorm } from "../affine.ts";
 import type { TensorList } from "../tensor_list.ts";
@@ -17,7 +17,7 @@ const GEMMA3 = [
 ];
 const IDEFICS3 = ["model.vision_model.", "vision_model."];
 
-/** Gemma 3 from 4B on. */
+/** Converts the tower of Gemma 3, which models from 4B on have. */
 export function convertGemma3(configs: Configs, list: TensorList): TowerParts {
   const { root } = configs;
   const usual = { layers: 12, width: 768, heads: 12, feedForward: 3072, patch: 16, image: 224 };
@@ -45,7 +45,7 @@ export function convertGemma3(configs: Configs, list: TensorList): TowerParts {
   };
 }
 
-/** SmolVLM and Idefics 3. */
+/** Converts the tower of SmolVLM and Idefics 3. */
 export function convertIdefics3(configs: Configs, list: TensorList): TowerParts {
   const { root, processor } = configs;
   const usual = { layers: 12, width: 1152, heads: 16, feedForward: 3072, patch: 32, image: 224 };
@@ -67,7 +67,7 @@ export function convertIdefics3(configs: Configs, list: TensorList): TowerParts 
   };
 }
 
-/** Adds the layers, and returns the epsilon of their norms. */
+/** Adds the embeddings, the layers and the last norm. Returns the epsilon of the norms. */
 function addSiglip(
   { vision }: Configs,
   list: TensorList,

@@ -1,4 +1,4 @@
-/** What the converters of vision towers share. */
+/** Types and functions that the converters of vision towers share. */
 import type { Fields } from "../checkpoint/json.ts";
 import type { WeightFinder } from "../write/matrix_source.ts";
 import type { Entry } from "../write/metadata.ts";
@@ -13,7 +13,7 @@ export interface Configs {
   readonly processor: Fields;
 }
 
-/** A tower's keys. */
+/** Values of the metadata keys in a tower's file. */
 export interface TowerParts {
   readonly projector: string;
   readonly activation: "gelu" | "silu";
@@ -31,16 +31,16 @@ export interface Sizes {
   readonly heads: number;
   readonly feedForward: number;
   readonly patch: number;
-  /** Pixels on a side of an image. */
+  /** Side length of an image in pixels. */
   readonly image: number;
-  /** Width of the decoder. */
+  /** Width of the decoder's rows. */
   readonly projection: number;
 }
 
-/** The values of transformers' configuration classes for keys that config.json lacks. */
+/** Defaults of transformers' configuration classes, for keys that config.json lacks. */
 type Usual = Omit<Sizes, "projection">;
 
-/** Returns the sizes of a tower whose configuration has the keys of CLIP's. */
+/** Returns the sizes of a tower whose configuration uses CLIP's key names. Throws for values out of range. */
 export function readSizes({ vision, text }: Configs, usual: Usual): Sizes {
   vision.mustBe("num_channels", 3, "images have three colours");
   return {
@@ -54,7 +54,7 @@ export function readSizes({ vision, text }: Configs, usual: Usual): Sizes {
   };
 }
 
-/** Returns the keys of the sizes. */
+/** Returns the sizes by the NAME of their metadata key `clip.vision.NAME`. */
 export function countsOf({ layers, width, heads, feedForward, patch, image, projection }: Sizes) {
   return {
     projection_dim: projection,
@@ -67,7 +67,7 @@ export function countsOf({ layers, width, heads, feedForward, patch, image, proj
   };
 }
 
-/** Returns the prefix with which the checkpoint has the tensor; the first one if it has the tensor with none. */
+/** Returns the first prefix under which the checkpoint has the tensor. If there is none, returns `prefixes[0]`. */
 export function prefixOf(finder: WeightFinder, tensor: string, prefixes: readonly string[]): string {
   return prefixes.find((prefix) => finder.has(`${prefix}${tensor}`)) ?? prefixes[0];
 }

@@ -25,10 +25,10 @@ export interface ConvertedTower {
   readonly leftOut: Readonly<Record<string, number>>;
 }
 
-/** Adds a tower's tensors to the list, and returns its keys. */
+/** Adds a tower's tensors to the list, and returns the values of its metadata keys. */
 type Convert = (configs: Configs, list: TensorList) => TowerParts | Promise<TowerParts>;
 
-/** Converters of towers, by `model_type` of the whole model. */
+/** Converters of towers, by the whole model's `model_type`. */
 const TOWERS: Readonly<Record<string, Convert>> = {
   qwen3_vl: convertQwen,
   qwen3_vl_moe: convertQwen,
@@ -82,7 +82,7 @@ export async function convertTower(
   };
 }
 
-/** Returns the image processor's configuration, which is in one of two files. */
+/** Returns the image processor's configuration, from one of two files. Throws if neither file has it. */
 async function readProcessor(folder: string): Promise<Fields> {
   const [path, other] = ["preprocessor_config.json", "processor_config.json"].map((name) =>
     join(folder, name)
@@ -95,7 +95,7 @@ async function readProcessor(folder: string): Promise<Fields> {
     refuse(other, 'key "image_processor"', "it is missing");
 }
 
-/** Returns the key with a number for each colour. */
+/** Returns the metadata entry `name` with one number per colour. Throws unless the processor has three valid numbers. */
 function colours(processor: Fields, name: string): Entry {
   const values = processor.get(name);
   const valid = Array.isArray(values) && values.length === 3 &&
