@@ -71,12 +71,12 @@ export interface NewTensor {
   readonly bytes: Uint8Array;
 }
 
-/** Starts a file of version 3 with this number of tensors and metadata keys. */
+/** Returns the start of a GGUF version 3 file: the magic, the version, and the numbers of tensors and metadata keys. */
 function start(tensors: number, keys: number): Out {
   return new Out().bytes(new TextEncoder().encode("GGUF")).number(3, 4).number(tensors, 8).number(keys, 8);
 }
 
-/** Writes the table of the tensors and their bytes. */
+/** Appends the table of tensors and their bytes, and returns the whole file. */
 function finish(out: Out, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer> {
   let offset = 0;
   for (const { name, type, shape, bytes } of tensors) {
@@ -90,7 +90,7 @@ function finish(out: Out, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer
   return out.result();
 }
 
-/** Returns a GGUF file with the metadata of the file `bytes` and these tensors. */
+/** Returns a GGUF file with the metadata of the GGUF file `bytes`, and with `tensors` instead of its tensors. */
 export function withTensors(bytes: Uint8Array, tensors: readonly NewTensor[]): Uint8Array<ArrayBuffer> {
   const keys = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(16, true));
   return finish(start(tensors.length, keys).bytes(bytes.subarray(24, keyValueEnd(bytes))), tensors);

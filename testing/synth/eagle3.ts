@@ -9,13 +9,13 @@ import { describeTokens } from "./tokens.ts";
 export interface Eagle3Options {
   readonly type: TensorType;
   readonly seed: number;
-  /** Layers of the model whose input rows the drafter reads. */
+  /** Layers of the model. The drafter reads their input rows. */
   readonly layers: readonly number[];
-  /** Columns of the drafter's rows; by default the model's, whose embedding the drafter then shares. */
+  /** Columns of the drafter's rows. Undefined: as many as the model's rows, and the drafter shares its embedding. */
   readonly columns?: number;
-  /** Columns of the model's rows, if they are to differ from the model's. */
+  /** Wrong number of columns of the model's rows, to test the error. Undefined: the right number. */
   readonly width?: number;
-  /** Tokens of the model that the drafter's own vocabulary has; by default the drafter has the model's. */
+  /** The drafter's own vocabulary, as token ids of the model. Undefined: the model's vocabulary. */
   readonly tokens?: readonly number[];
   /** Whether the drafter uses the model's output matrix. */
   readonly sharesOutput?: boolean;
@@ -25,7 +25,7 @@ export interface Eagle3Options {
 
 const [HEADS, KV_HEADS, HEAD_DIM, FEED_FORWARD] = [4, 2, 32, 384];
 
-/** Returns the bytes of a drafter for a model file. */
+/** Returns the bytes of a drafter's GGUF file for the GGUF file `model`. */
 export function synthesizeEagle3(model: Uint8Array, options: Eagle3Options): Uint8Array<ArrayBuffer> {
   const { type, seed, layers, tokens, sharesOutput, normBeforeResidual, normBeforeFc } = options;
   const [own, vocabulary] = parseGguf(model).tensors.get("token_embd.weight")!.shape;

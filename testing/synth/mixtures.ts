@@ -13,11 +13,12 @@ import {
 import type { SynthFile } from "./file.ts";
 import { writeNextToken } from "./qwen35.ts";
 
-/** Heads that choose blocks of tokens. */
+/** Shape of the indexer, whose heads choose blocks of tokens. */
 interface Indexer {
   readonly headDim: number;
-  /** Number of blocks that a row attends to, and their length. */
+  /** Number of blocks that a row attends to. */
   readonly blocks: number;
+  /** Tokens per block. */
   readonly length: number;
 }
 
@@ -360,7 +361,7 @@ const SIGMOIDS = {
     counts: ({ experts }) => ({ ...expertCounts(experts), expert_gating_func: SIGMOID }),
     feedForward: mixture(CHOICE_BIAS.usual),
   }),
-  // The tests' contexts stay within the blocks that the indexer chooses.
+  // The tests' contexts are so short that the indexer would choose all blocks.
   "minimax-m3": decoder<MixtureShape & { readonly indexer: Indexer }>("minimax-m3", {
     tiny: {
       heads: 8,
@@ -369,13 +370,13 @@ const SIGMOIDS = {
       rotated: 32,
       ropeBase: 5e6,
       untied: true,
-      // Near ties between more experts would dominate the distances, also in llama.cpp.
+      // With more experts, near ties between them would dominate the distances, also in llama.cpp.
       experts: { count: 8, used: 2, feedForward: 256, shared: 1, scale: 1.25 },
       leadingDense: 1,
       indexer: { headDim: 64, blocks: 16, length: 128 },
     },
     real: {
-      // The number of dense layers is an assumption.
+      // The number of dense layers is assumed.
       "minimax-m3": published([6144, 12_288, 60, 200_064, 524_288], [64, 4, 128], 5e6, {
         rotated: 64,
         untied: true,

@@ -20,7 +20,7 @@ const twoBits = (b: Block, at: number, k: number) =>
 const IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6];
 
-/** Returns the codes of a grid's points, made when they are needed first. */
+/** Returns a function that returns code `k` of point `index`. Its first call decodes the grid. */
 function grid(name: keyof typeof GRID_TEXTS, bits: 2 | 4): (index: number, k: number) => number {
   let points: Uint16Array | undefined;
   return (index, k) => (points ??= pointsOf(name))[index] >> bits * k & (1 << bits) - 1;
@@ -35,14 +35,14 @@ const IQ3_S = grid("IQ3_S", 4);
 const IQ2_MAGNITUDES = [8, 25, 43];
 const IQ3_MAGNITUDES = [4, 12, 20, 28, 36, 44, 52, 62];
 const nibbleOf = (b: Block, at: number, j: number) => u8(b, at + (j >> 1)) >> 4 * (j & 1) & 15;
-/** Returns 1 or -1. Seven signs are stored, and the number of negative values among eight is even. */
+/** Returns the sign of value `k`, 1 or -1. Seven signs are stored; the eighth makes the number of negatives even. */
 function evenSign(seven: number, k: number): number {
   const ones = seven.toString(2).replaceAll("0", "").length;
   return (k < 7 ? seven >> k & 1 : ones & 1) ? -1 : 1;
 }
-/** Returns the value of column k under a shift of 1/8. */
+/** Returns the value of column `k` plus 1/8, or minus 1/8 with `isLess`. */
 const iq1 = (index: number, k: number, isLess: boolean) => IQ1(index, k % 8) - 1 + (isLess ? -1 / 8 : 1 / 8);
-/** Returns base-3 digit n after the point of a byte, which is a fraction of 256. */
+/** Returns base-3 digit `n` of the fraction byte / 256. */
 const digit = (byte: number, n: number) => (byte * 3 ** n & 255) * 3 >> 8;
 
 function scaleMin(b: Block, j: number): [number, number] {

@@ -40,7 +40,7 @@ Deno.test("CPU-only formats: auto selects the CPU and says why", async () => {
   }
 });
 
-Deno.test("CPU-only formats: kernels look embeddings up as the plain definitions dequantize them", async () => {
+Deno.test("CPU-only formats: embedding look-up returns the values of the reference dequantizers", async () => {
   const bytes = model("F32");
   const tensors = Array.from(
     parseGguf(bytes).tensors.values(),

@@ -1,10 +1,11 @@
-"""Quantizes matrices with ggml's own quantizers and dequantizes them again.
+"""Quantizes matrices with ggml's quantizers, and dequantizes the results.
 
     python3 ggml_quantize.py LIBGGML_BASE FOLDER < matrices.jsonl
 
-A line of input is {"type", "id", "rows", "columns", "bytes", "weighed"}: ggml's type and its id, the shape, the bytes of
-the quantized matrix, and whether its columns have weights. FOLDER/values.f32 has the matrices' values and
-FOLDER/weights.f32 the weights, one matrix after the other. The program writes FOLDER/blocks.bin and FOLDER/restored.f32.
+Each input line describes a matrix: {"type", "id", "rows", "columns", "bytes", "weighed"}. "type" and "id" name ggml's type.
+"bytes" is the size of the quantized matrix, and "weighed" says whether the columns have weights.
+FOLDER/values.f32 has the values of all matrices, in order. FOLDER/weights.f32 has the columns' weights.
+The program writes the quantized matrices to FOLDER/blocks.bin and the dequantized values to FOLDER/restored.f32.
 """
 import ctypes
 import json

@@ -1,10 +1,10 @@
-// The log-probabilities that llama.cpp gives the tokens of texts: run by Node in a folder where node-llama-cpp is installed.
+// Computes llama.cpp's log-probabilities of the tokens of texts. Run with Node, in a folder where node-llama-cpp is installed.
 //
 //   node llama_cpp_perplexity.mjs MODEL.gguf [KV_TYPE] < {"chunks", "first", "cut"} > log-probabilities.json
 //
-// `chunks` has lists of token ids; each list is a separate sequence. The output has the log-probabilities of a list's tokens
-// after index `first`. `cut` tokens are computed at once. The KV cache is llama.cpp's default, or of the type given (Q8_0),
-// which takes flash attention. One thread, so that the answers are the same again.
+// `chunks` is a list of sequences, each a list of token ids. The output has, for each sequence, the log-probabilities of the
+// tokens after index `first`. Each call computes `cut` tokens. KV_TYPE (Q8_0) sets the KV cache's type and enables flash
+// attention; by default both are llama.cpp's defaults. One thread makes results reproducible.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { argv, cwd, exit, stdin, stdout } from "node:process";

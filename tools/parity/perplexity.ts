@@ -1,6 +1,6 @@
 /**
- * Compares the perplexity of a trained model in each format with llama.cpp's (`deno task parity:perplexity`). Both programs
- * read the same file, in which the layers' matrices were quantized again, and score the same chunks.
+ * Compares compy's perplexity of a trained model with llama.cpp's, for each format (`deno task parity:perplexity`). Both
+ * programs score the same chunks with the same file, whose layers' matrices were quantized again.
  */
 import { basename, join } from "@std/path";
 import { chunksOf } from "../../bench/chunks.ts";
@@ -21,10 +21,10 @@ const PAGE = new URL("../../docs/ARCHITECTURE.md", import.meta.url).pathname;
 const GGML = "node_modules/@node-llama-cpp/linux-x64/bins/linux-x64/libggml-base.so";
 /** Types that ggml's quantizers write only with an importance matrix. */
 const WITH_IMPORTANCE: readonly TensorType[] = ["IQ2_XXS", "IQ2_XS", "IQ1_S"];
-/** Tokens that llama.cpp computes at once. Each scored token of them holds its whole distribution in memory. */
+/** Tokens per call of llama.cpp. Each scored token of a call keeps its whole distribution in memory. */
 const CUT = 16;
 
-/** Negative log-likelihoods of the scored tokens, chunk after chunk. */
+/** Negative log-likelihoods of the scored tokens, in the order of the chunks. */
 type Scores = readonly number[];
 
 async function ours(path: string, chunks: readonly Int32Array[], first: number): Promise<Scores> {

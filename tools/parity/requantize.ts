@@ -25,14 +25,14 @@ interface Requantized {
   readonly restored: Float32Array;
 }
 
-/** A model file whose layers' matrices are replaced by matrices of one type. */
+/** Quantizes all matrices of a model file's layers to one type. */
 export class Requantizer {
   readonly #kept: NewTensor[] = [];
   readonly #matrices: Matrix[] = [];
 
   private constructor(private readonly source: Uint8Array) {}
 
-  /** Reads a model, and an importance matrix if its path is given. */
+  /** Reads the model at `path`, and the importance matrix at `importance` if given. */
   static async open(path: string, importance?: string): Promise<Requantizer> {
     const source = await Deno.readFile(path);
     const found = new Requantizer(source);
@@ -48,14 +48,14 @@ export class Requantizer {
     return found;
   }
 
-  /** Returns how many of the matrices have rows that divide into blocks of the type. */
+  /** Returns "N of M": N of the layers' M matrices have rows that divide into the type's blocks. */
   share(type: TensorType): string {
     return `${this.#fitting(type).length} of ${this.#matrices.length}`;
   }
 
   /**
-   * Writes the model with all matrices whose rows divide into the type's blocks in that type, and the same values in F32.
-   * compy's quantizers compute the blocks, or those of ggml's library.
+   * Writes the file `model`, in which each matrix has the type if its rows divide into the type's blocks. Also writes the
+   * file `exact` with the same values in F32. The library `ggml` quantizes if given, else compy's quantizers do.
    */
   async write(
     type: TensorType,
@@ -84,14 +84,14 @@ export class Requantizer {
   }
 }
 
-/** Returns whether `convert` writes the type. */
+/** Returns whether `convert` can write the type. */
 export function isWritten(type: TensorType): boolean {
   return FLOATS[type] !== undefined || quantizer(type) !== undefined;
 }
 
 function quantizer(type: TensorType): Quantizer | undefined {
   const found = quantizerOf(type.toLowerCase() as QuantizeTo, [layoutOf(type).elements]);
-  return found?.type === type ? found : undefined; // not a replacement
+  return found?.type === type ? found : undefined; // may be a replacement of another type
 }
 
 const FLOATS: Partial<Record<TensorType, (values: Float32Array) => ArrayBufferView<ArrayBuffer>>> = {
@@ -100,7 +100,7 @@ const FLOATS: Partial<Record<TensorType, (values: Float32Array) => ArrayBufferVi
   BF16: toBf16,
 };
 
-/** Rounds to BF16, ties to even. */
+/** Returns the values in BF16, rounded with ties to even. */
 function toBf16(values: Float32Array): Uint16Array<ArrayBuffer> {
   const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
   return Uint16Array.from(words, (word) => (word + 0x7fff + (word >>> 16 & 1)) >>> 16);
@@ -132,7 +132,7 @@ function requantize({ name, shape: [width, rows], values, weights }: Matrix, typ
   return { bytes, restored };
 }
 
-/** Quantizes with ggml's library, which stores its input and output in files. */
+/** Quantizes with ggml's library, in a Python script that exchanges data through files. */
 async function withGgml(
   library: string,
   matrices: readonly Matrix[],

@@ -11,7 +11,7 @@ import type { Floats, Published } from "./model.ts";
 /** Tensors outside the layers. */
 const TOP = ["token_embd", "output_norm", "position_embd"];
 
-/** Tensors that conversion computes, if a checkpoint has none. */
+/** Norms that the conversion computes for checkpoints without them. */
 const HEAD_NORMS = ["attn_q_norm", "attn_k_norm"];
 
 /** Models with a `checkpoint`, by the name of their family. */
@@ -74,7 +74,7 @@ function describe(name: Architecture): Published | undefined {
   };
 }
 
-/** Stores the matrices of layers with columns first. */
+/** Stores the matrices of layers transposed, as [columns, rows]. */
 function transposeAll(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   for (let layer = 0; tensors.has(`model.h.${layer}.ln_1.weight`); layer++) {
     for (
@@ -92,7 +92,7 @@ function transposeAll(tensors: Map<string, StoredTensor>, floats: (name: string)
   }
 }
 
-/** Stores the rows of queries, keys and values as three modules. */
+/** Splits the fused matrix and bias into one module each for queries, keys and values. */
 function splitHeads({ heads, kvHeads, headDim, layers }: DecoderShape): Published["change"] {
   return (tensors, floats) => {
     for (let layer = 0; layer < layers; layer++) {
@@ -112,7 +112,7 @@ function splitHeads({ heads, kvHeads, headDim, layers }: DecoderShape): Publishe
   };
 }
 
-/** Stores each head's query, key and value rows one after the other. */
+/** Groups the fused rows by head: each head's query rows, then its key rows, then its value rows. */
 function groupHeads({ heads, headDim, layers }: DecoderShape, module: string): Published["change"] {
   return (tensors, floats) => {
     for (let layer = 0; layer < layers; layer++) {

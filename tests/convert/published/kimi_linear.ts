@@ -1,4 +1,4 @@
-/** Seeded hybrids of Kimi Delta Attention as their makers would publish them: Kimi Linear and Ling 3.0. */
+/** Seeded hybrids with Kimi Delta Attention, in the layout of published checkpoints: Kimi Linear and Ling 3.0. */
 import { type StoredTensor, storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { kvRows, LATENT_NAMES } from "./latent.ts";
 import { type Floats, layered, moduleEach, type Names, type Published } from "./model.ts";
@@ -41,7 +41,7 @@ const namesOf = (attention: string, output: string): Names => [
   ...LATENT_NAMES,
 ];
 
-/** Adds the tensors whose values or shapes differ from the seeded file's. The second layer has latent attention. */
+/** Adds attention tensors whose values or shapes differ from the seeded file's. The second layer has latent attention. */
 function addAttention(
   tensors: Map<string, StoredTensor>,
   floats: (name: string) => Floats,

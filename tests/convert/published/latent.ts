@@ -184,7 +184,7 @@ export const MISTRAL_SMALL_4: Published = {
   ...REST,
 };
 
-/** Returns a model whose indexer chooses tokens. */
+/** Returns a model with sparse attention: an indexer chooses the tokens that each row attends to. */
 const sparse = (architecture: "deepseek32" | "glm-dsa", config: Config): Published => ({
   architecture,
   config: layered({

@@ -20,7 +20,7 @@ export interface Published {
   readonly tokenizer: PublishedTokenizer;
   /** A text and its token ids, without the tokens around the text. */
   readonly ids: readonly [text: string, ids: readonly number[]];
-  /** Whether norm weights are published minus 1: all of them, or those of layers. */
+  /** Whether the checkpoint stores norm weights minus 1: all of them, or only those of layers. */
   readonly shiftedNorms?: boolean | "of layers";
   /**
    * Dimensions of a head, if checkpoints store the two rows of a rotary pair half a head apart instead of side by side.
@@ -30,7 +30,7 @@ export interface Published {
   readonly dense?: boolean;
   /** Whether the conversion computes rotary factors from config.json, which differ from the seeded file's. */
   readonly ownFactors?: boolean;
-  /** Names of tensors that the conversion computes from config.json, with other values than the seeded file's. */
+  /** Matches tensors that the conversion computes from config.json. Their values differ from the seeded file's. */
   readonly computed?: RegExp;
 }
 

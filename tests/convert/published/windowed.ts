@@ -1,6 +1,6 @@
 /**
- * Seeded mixtures of experts as their makers would publish them: Laguna, Step 3.5, MiMo V2 Flash, SmallThinker, MiniMax M3
- * and Llama 4.
+ * Seeded mixtures of experts in the layout of published checkpoints: Laguna, Step 3.5, MiMo V2 Flash, SmallThinker,
+ * MiniMax M3 and Llama 4.
  */
 import { storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { namesOf, sigmoidExperts, turnedExperts } from "./mixtures.ts";
@@ -21,7 +21,7 @@ const COMMON = {
 };
 
 const stored = ({ shape, values }: Floats) => storeFloats("F32", [...shape], values);
-/** Returns the kinds of five layers: `every` fourth from the first, and the `others`. */
+/** Returns the kinds of five layers: `every` for layers 0 and 4, `others` for the other three. */
 const kinds = <Kind>(every: Kind, others: Kind) =>
   Array.from({ length: 5 }, (_, i) => i % 4 === 0 ? every : others);
 
@@ -209,7 +209,7 @@ export const STEP35: Published = {
     num_attention_groups: 2,
     attention_other_setting: { num_attention_heads: 8, num_attention_groups: 2, head_dim: 64 },
     head_dim: 64,
-    // The last entry of each list is a draft layer's.
+    // The last entry of each list describes a draft layer.
     layer_types: [...kinds("full_attention", "sliding_attention"), "sliding_attention", "sliding_attention"],
     rope_theta: [...kinds(5e5, 1e4), 1e4, 1e4],
     partial_rotary_factors: [...kinds(0.5, 1), 1, 1],

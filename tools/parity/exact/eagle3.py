@@ -1,4 +1,4 @@
-"""An EAGLE-3 drafter: one layer, which reads a token beside the projection of three rows of the model ("EAGLE-3", arXiv 2503.01840)."""
+"""An EAGLE-3 drafter ("EAGLE-3", arXiv 2503.01840): one layer that reads a token and a projection of three of the model's rows."""
 import numpy as np
 
 from llama import Llama
@@ -11,9 +11,10 @@ class Eagle3(Llama):
         self.tokens = next((t.data for t in reader.tensors if t.name == "d2t"), None)
 
     def drafts_of(self, model, tokens, steps, top):
-        """What the drafter takes for likeliest after the tokens, then after its own choice, and so on: it sees each token beside the
-        model's rows before it, and of a draft beside its own last row. As in compy, and unlike in llama.cpp, the first token has zeros
-        before it."""
+        """Returns `steps` draft steps: each step's most likely token, and the log-probabilities of the `top` most likely tokens.
+
+        The first step reads each token with the model's rows of the token before it. Later steps read the drafted token with the
+        drafter's own last row. As in compy, and unlike in llama.cpp, the first token of the prompt has zeros as its previous row."""
         shared = lambda name: self if f"{name}.weight" in self.weights else model
         embedding = shared("token_embd").weights["token_embd.weight"]
         hidden = model.layer_rows(tokens[:-1], Cache(model.layers))

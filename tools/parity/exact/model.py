@@ -195,7 +195,7 @@ class Model:
         return self.norm(self.layer_rows(tokens, cache)[-1], self.output_norm)
 
     def layer_rows(self, tokens, cache):
-        """Appends `tokens`; returns the rows that each layer reads, and the rows after the last layer."""
+        """Appends `tokens`. Returns a list with the input rows of each layer, followed by the rows after the last layer."""
         rows = [self.embed(tokens)]
         for layer in range(self.layers):
             rows.append(self.layer(rows[-1], layer, cache))

@@ -130,7 +130,7 @@ class HyV3(Glm4Moe):
 
 
 class UnitExperts(Glm4Moe):
-    """A family states what chosen experts (`exp`), shared experts and dense blocks (`shexp`) do with their gates."""
+    """Blocks whose activation a subclass defines in `unit`: part `exp` for chosen experts, `shexp` for shared experts and dense blocks."""
 
     feed_forward_norm = "ffn_norm"
 
@@ -153,7 +153,7 @@ class UnitExperts(Glm4Moe):
 
 
 class MiniMaxM3(UnitExperts):
-    """MiniMax M3, as modeling_minimax_m3_vl.py has it, in contexts of which the indexer chooses all tokens: gpt-oss's unit."""
+    """MiniMax M3 as in modeling_minimax_m3_vl.py, with gpt-oss's activation. Only for contexts in which the indexer chooses all tokens."""
 
     def unit(self, gate, up, name, part):
         gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
