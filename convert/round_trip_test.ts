@@ -59,7 +59,7 @@ for (const [name, of] of everyNth(20, Object.entries(PUBLISHED))) {
   });
 }
 
-Deno.test("convert: the text part of Qwen3-VL states how many layers read the tower's deep rows", async () => {
+Deno.test("convert: writes the number of deepstack layers for the text part of Qwen3-VL", async () => {
   await roundTrip(PUBLISHED["Qwen3-VL"], (_, { gguf }) => {
     assertEquals(gguf.metadata.getCount("qwen3vl.n_deepstack_layers"), 2);
     return Promise.resolve();
@@ -72,29 +72,29 @@ const STARCODER = {
 };
 const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
   ["StableLM 2 12B, whose heads have norms", PUBLISHED["StableLM 2"], { qk_layernorm: true }, "qk_layernorm"],
-  ["GPT-2 whose layers scale scores apart", PUBLISHED.gpt2, {
+  ["GPT-2 with attention scores scaled by the layer index", PUBLISHED.gpt2, {
     ...PUBLISHED.gpt2.config,
     scale_attn_by_inverse_layer_idx: true,
   }, "scale_attn_by_inverse_layer_idx"],
   ["StarCoder with several KV heads", STARCODER, { ...STARCODER.config, multi_query: false }, "multi_query"],
-  ["Muse Glimmer with positions in full layers", PUBLISHED["muse-glimmer"], {
+  ["Muse Glimmer with rotary positions in full layers", PUBLISHED["muse-glimmer"], {
     ...PUBLISHED["muse-glimmer"].config,
     layer_rope_theta: Array(5).fill(5e5),
   }, "layer_rope_theta"],
-  ["GLM-5 whose first layer kind is unknown", PUBLISHED["GLM-5"], {
+  ["GLM-5 with an unknown indexer type", PUBLISHED["GLM-5"], {
     ...PUBLISHED["GLM-5"].config,
     indexer_types: ["none", "shared"],
   }, "indexer_types"],
-  ["Laguna with gates of both kinds", PUBLISHED.Laguna, {
+  ["Laguna with gates per head and gates per element", PUBLISHED.Laguna, {
     ...PUBLISHED.Laguna.config,
     gating_types: ["per_head", "per_element", "per_head", "per_head", "per_head"],
   }, "gating"],
-  ["MiMo V2 whose full layers have sinks", PUBLISHED["MiMo V2 Flash"], {
+  ["MiMo V2 with sinks in full layers", PUBLISHED["MiMo V2 Flash"], {
     ...PUBLISHED["MiMo V2 Flash"].config,
     add_full_attention_sink_bias: true,
   }, "add_full_attention_sink_bias"],
   ["MiniMax M3 with another activation", PUBLISHED["MiniMax M3"], { swiglu_alpha: 1.5 }, "swiglu_alpha"],
-  ["MiniMax M3 whose dense layer has an indexer", PUBLISHED["MiniMax M3"], {
+  ["MiniMax M3 with an indexer in the dense layer", PUBLISHED["MiniMax M3"], {
     layer_types: Array(4).fill("minimax_m3_sparse"),
     sparse_attention_config: null,
     index_n_heads: 2,
@@ -103,11 +103,11 @@ const REFUSED: readonly (readonly [what: string, of: Published, config: Config, 
     index_block_size: 128,
     index_local_blocks: 1,
   }, "layer_types"],
-  ["Llama 4 without layers without positions", PUBLISHED["Llama 4"], {
+  ["Llama 4 with rotary positions in all layers", PUBLISHED["Llama 4"], {
     ...PUBLISHED["Llama 4"].config,
     no_rope_layers: [1, 1, 1, 1, 1],
   }, "no_rope_layers"],
-  ["Step 3.5 that turns whole heads in full layers", PUBLISHED["Step 3.5"], {
+  ["Step 3.5 with rotation of whole heads in full layers", PUBLISHED["Step 3.5"], {
     ...PUBLISHED["Step 3.5"].config,
     partial_rotary_factors: Array(7).fill(1),
   }, "partial_rotary_factor"],
@@ -115,11 +115,11 @@ const REFUSED: readonly (readonly [what: string, of: Published, config: Config, 
     ...PUBLISHED.SmallThinker.config,
     sliding_window_layout: Array(5).fill(1),
   }, "sliding_window_layout"],
-  ["Kimi Linear with other taps", PUBLISHED["Kimi Linear"], {
+  ["Kimi Linear with convolutions of 3 taps", PUBLISHED["Kimi Linear"], {
     ...PUBLISHED["Kimi Linear"].config,
     linear_conv_kernel_dim: 3,
   }, "linear_conv_kernel_dim"],
-  ["Ling 3.0 with decays without a bound", PUBLISHED["Ling 3.0"], {
+  ["Ling 3.0 with unbounded decays", PUBLISHED["Ling 3.0"], {
     ...PUBLISHED["Ling 3.0"].config,
     kda_safe_gate: false,
   }, "kda_safe_gate"],

@@ -17,22 +17,22 @@ import { blocksOf, Steps } from "../bench/steps.ts";
 import { asTable } from "../bench/table.ts";
 import { scripted } from "./scripted_drafts.ts";
 
-const HELP = `Measure what a model's own layer that drafts (MTP) costs, and how much sooner answers are there.
+const HELP = `Measure the cost of a model's own draft layer (MTP), and how much faster answers are with it.
 
 Usage: deno task bench:drafts --model FILE.gguf [options]
 
-  --context N   tokens before those that are decoded (default 512)
-  --steps N     steps of each kind, in turns (default 40)
-  --tokens N    of each answer (default 200; 0 leaves the answers out)
-  --scripted N  instead: N rounds of answers whose drafts are right as often as papers report
-  --npl N       instead, of any model: steps in which each of N sequences has 1 to 8 rows
+  --context N   tokens in the KV cache before each step (default 512)
+  --steps N     steps of each kind; the kinds take turns (default 40)
+  --tokens N    tokens per answer (default 200; 0 skips the answers)
+  --scripted N  instead: N rounds of answers with the acceptance rates that papers report
+  --npl N       instead, for any model: steps in which each of N sequences has 1 to 8 rows
   --help        this text
 
-First the milliseconds of a step without the layer and with it, of steps with 2, 3 and 4 rows of a sequence, whose logits
-are all wanted, and of a draft: the median, the least and the most. Then answers with and without drafts, one at a time, greedy
-and sampled: tokens a second, and how many tokens of drafts were right. With --npl, beside the times how many times as many tokens a
-second there would be were all drafts right, or nine tokens of ten. With --scripted, a script proposes the right tokens with those
-probabilities, while the model's layer costs its time. Exit code: 0 done, 1 failed, 2 wrong usage.
+The first table shows milliseconds (median, minimum, maximum) of these steps: without the draft layer, with it, with 2, 3 and 4
+rows of a sequence that all request logits, and of a draft. The second table compares answers with and without drafts, one at
+a time, greedy and sampled: tokens per second and accepted draft tokens. --npl also prints the speed-up if all draft tokens
+were accepted, or nine of ten. With --scripted, the draft layer runs as usual, but a script replaces its tokens: each draft
+token is right with the reported probability. Exit code: 0 done, 1 failed, 2 wrong usage.
 `;
 
 const PROMPTS = [

@@ -6,20 +6,20 @@ import { print } from "../bench/shell.ts";
 import { asTable } from "../bench/table.ts";
 
 const PROMPT = "Tell me a story.";
-/** A token that is never the right one: drafts that should be wrong propose it. */
+/** The token of wrong drafts. It is never the right token. */
 const WRONG = 1;
 
-/** Acceptance rates that papers report, by a token's place in a draft. The last rate holds for all later places. */
+/** Acceptance rates from papers, by the token's position in a draft. The last rate also applies to later positions. */
 export const REPORTED: readonly (readonly [name: string, rates: readonly number[]])[] = [
-  // "DeepSeek-V3 Technical Report" (arXiv 2412.19437), 5.4.3: the first token 0.85 to 0.90, depending on the topic.
-  // Later places fall as in MiMo's report.
+  // "DeepSeek-V3 Technical Report" (arXiv 2412.19437), 5.4.3: 0.85 to 0.90 for the first token, depending on the topic.
+  // The rates of later positions fall as in MiMo's report.
   ["text", [0.85, 0.77, 0.7]],
-  // "MiMo" (arXiv 2505.07608), 2.3: reasoning about mathematics and programs; 0.90 for the first token, over 0.75 for the third.
+  // "MiMo" (arXiv 2505.07608), 2.3: reasoning about mathematics and code. 0.90 for the first token, over 0.75 for the third.
   ["code", [0.9, 0.83, 0.75]],
   ["useless", [0.05]],
 ];
 
-/** The answer that drafts are made from, and how often they are right. */
+/** The expected answer, from which drafts are made, and the acceptance rates. */
 interface Script {
   answer: readonly number[];
   promptLength: number;
@@ -27,8 +27,7 @@ interface Script {
 }
 
 /**
- * Makes the draft layer propose the script's tokens. The layer computes all the same, so that a draft costs what it
- * costs; only its candidates are replaced.
+ * Replaces the draft layer's candidates with the script's tokens. The layer still runs, so a draft takes its usual time.
  */
 function follow(backend: AnyBackend, script: Script): void {
   const step = backend.step.bind(backend);
@@ -50,7 +49,7 @@ function follow(backend: AnyBackend, script: Script): void {
   };
 }
 
-/** Returns a seeded generator of numbers from 0 to 1 (Lehmer's, modulus 2^31 - 1). */
+/** Returns a seeded random generator of numbers from 0 to 1 (Lehmer generator, modulus 2^31 - 1). */
 function randomOf(seed: number): () => number {
   let state = seed;
   return () => (state = state * 48271 % 0x7fffffff) / 0x7fffffff;
@@ -73,16 +72,16 @@ async function ask(engine: Engine, prompt: number[], maxTokens: number, round: n
   let first = 0;
   for await (const event of engine.submit(request)) {
     if (event.type !== "token") continue;
-    first ||= performance.now(); // the prompt is not timed
+    first ||= performance.now(); // the time excludes the prompt
     tokens.push(event.token);
   }
   return { tokens, ms: performance.now() - first };
 }
 
 /**
- * Prints how much sooner answers end with a model's own draft layer if its drafts are right as often as papers report.
- * A file with seeded weights has no such drafts, so a script proposes the answer's next tokens, each with that probability.
- * Answers without and with drafts alternate. The first pair of a rate teaches the engine costs and rates, and is not counted.
+ * Prints the speed-up of answers by a model's own draft layer (MTP) at the acceptance rates that papers report. Seeded
+ * weights draft no right tokens. Therefore a script proposes the answer's next tokens, each with the reported probability.
+ * Answers without and with drafts alternate. The first pair per rate is not counted: it trains the engine's cost model.
  */
 export async function scripted(model: string, maxTokens: number, rounds: number): Promise<void> {
   const options = { model, parallel: 1, contextLength: 1024 };
@@ -92,13 +91,13 @@ export async function scripted(model: string, maxTokens: number, rounds: number)
   follow(backend, script);
   const rows = [[
     "drafts",
-    "right, by place",
-    "gain",
-    "from, to",
+    "acceptance rates",
+    "speed-up",
+    "min to max",
     "ms/token",
     "tokens/step",
     "drafted",
-    "right",
+    "accepted",
   ]];
   for (const [name, rates] of REPORTED) {
     const pairs: { without: number; with: number }[] = [];
