@@ -37,7 +37,8 @@ function header(shape: DecoderShape, type: TensorType): GgufFile {
   entries.set("general.architecture", "qwen3");
   SYNTH_MODELS.qwen3.write(file, shape);
   describeTokens(file, shape.vocabulary);
-  return { metadata: new MetadataMap(entries), tensors, paths: ["header.gguf"] } as unknown as GgufFile;
+  const paths = ["header.gguf"];
+  return { metadata: new MetadataMap(entries), tensors, integers: new Map(), paths } as unknown as GgufFile;
 }
 
 Deno.test("estimated threads: portions of work get shorter as in the kernels, and go to the thread that is free first", () => {

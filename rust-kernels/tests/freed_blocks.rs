@@ -23,7 +23,8 @@ fn freed_blocks_leave_the_process() {
 }
 
 fn new_model() -> u64 {
-    let (input, mut handle) = (1u32.to_le_bytes(), [0; 256]);
+    let (threads, processors) = (1u64, 0u64); // a word each
+    let (input, mut handle) = ((processors << 32 | threads).to_le_bytes(), [0; 256]);
     // SAFETY: input and handle have the given lengths.
     let written = unsafe { compy_model_new(0, input.as_ptr(), input.len(), handle.as_mut_ptr(), handle.len()) };
     assert_eq!(written, 8);
