@@ -82,7 +82,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     if (error instanceof TypeError) {
       return refuse("invalid_utf8", "not valid UTF-8; save the file as UTF-8");
     }
-    if (!(error instanceof SyntaxError)) throw error;
+    if (!(error instanceof SyntaxError)) throw error; // such as a pause
     return refuse("invalid_json", `not valid JSON: ${clip(error.message, 200)}`);
   }
   if (!isObject(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);

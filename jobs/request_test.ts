@@ -131,6 +131,8 @@ Deno.test("parseInSlices: parses and refuses large lines with the results of sma
   for (const [bad, code] of [[`\ufeff${text}`, "invalid_json"], [text.slice(1), "invalid_json"]]) {
     assertEquals(parseLine(of(bad), TEST_RULES).refusal?.code, code);
   }
+  const marks = { ...of(""), bytes: new Uint8Array(100_000).fill(0xef), length: 100_000 };
+  assertEquals(parseLine(marks, TEST_RULES).refusal?.code, "invalid_utf8");
   const bytes = of(text).bytes;
   bytes[bytes.length / 2 | 0] = 0xff;
   const invalid = { index: 3, number: 7, bytes, length: bytes.length };

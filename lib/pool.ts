@@ -72,6 +72,8 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const budget = options.memoryBytes ?? defaultBudget(load);
   const loading = (source: ModelSource, spareBytes = 0) => ({
     ...load,
+    // An engine of one node and an engine of all nodes would not take turns.
+    numa: load.numa ?? (folder !== undefined || named.length > 1 ? "off" : undefined),
     spareBytes,
     model: source.path,
     id: source.id,

@@ -1,5 +1,6 @@
 import type { FetchImage } from "../../lib/batch/image_hosts.ts";
 import { text } from "./settings.ts";
+import { DENO_VERSION } from "../../package.ts";
 import { asCalled } from "./start.ts";
 
 export const IMAGE_HOSTS = text("HOST,…", {
@@ -30,6 +31,10 @@ export async function fetcherOf(
         asCalled(command(hosts.join(",")))
       }`,
     );
+  }
+  if (Deno.version.deno.localeCompare(DENO_VERSION, "en", { numeric: true }) < 0) {
+    // Deno 2.9.0 ends the process when a connection is closed early.
+    throw new Error(`Cannot fetch images with Deno ${Deno.version.deno}: use Deno ${DENO_VERSION} or newer`);
   }
   const { imageFetcher } = await import("../../lib/batch/image_hosts.ts"); // loads Node's HTTP client
   return imageFetcher(hosts);

@@ -68,6 +68,7 @@ export function convertLlama4(config: Fields, list: TensorList, prefix: string):
 
 /** Throws if GGUF's keys cannot describe which layers have rotary positions or experts. */
 function refuseOtherLayers(config: Fields, layers: number, step: number): void {
+  config.mustBe("no_rope_layer_interval", PERIOD, "positions must be missing in every fourth layer");
   const rotated = config.get("no_rope_layers") ?? [];
   const usual = (flag: unknown, layer: number) => flag === Number((layer + 1) % PERIOD !== 0);
   if (!Array.isArray(rotated) || !rotated.every(usual)) {

@@ -1,6 +1,6 @@
 import { basename, dirname, join } from "@std/path";
 import { GgufError, quote } from "./errors.ts";
-import type { GgufFile, TensorInfo } from "./types.ts";
+import type { GgufFile } from "./types.ts";
 
 /**
  * Models split into several files by llama.cpp's splitter: NAME-00001-of-00003.gguf and so on. Each is a GGUF file with
@@ -57,7 +57,7 @@ export async function joinShards(
   for (const [i, path] of paths.entries()) {
     shards.push(i === number ? given : await openShard(path, i, given, open));
   }
-  return { ...shards[0], path: given.path, paths, fileSize: sum(shards), tensors: joinTensors(shards) };
+  return { ...shards[0], path: given.path, paths, fileSize: sum(shards), ...joinTensors(shards) };
 }
 
 async function openShard(
@@ -106,24 +106,33 @@ function sum(shards: readonly GgufFile[]): number {
   return shards.reduce((bytes, { fileSize }) => bytes + fileSize, 0);
 }
 
-function joinTensors(shards: readonly GgufFile[]): Map<string, TensorInfo> {
-  const tensors = new Map<string, TensorInfo>();
-  for (const shard of shards) {
-    for (const [name, info] of shard.tensors) {
-      const other = tensors.get(name);
+function joinTensors(shards: readonly GgufFile[]): Pick<GgufFile, "tensors" | "integers"> {
+  const tensors = joined(shards.map(({ tensors }) => tensors));
+  const integers = joined(shards.map(({ integers }) => integers));
+  const expected = shards[0].metadata.getCount(TENSORS);
+  const size = tensors.size + integers.size;
+  if (size !== expected) {
+    const detail = `must be the number of the tensors in all files, ${size} (got ${expected})`;
+    throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(TENSORS)}` });
+  }
+  return { tensors, integers };
+}
+
+function joined<Info extends { readonly path: string }>(
+  tables: readonly ReadonlyMap<string, Info>[],
+): Map<string, Info> {
+  const all = new Map<string, Info>();
+  for (const table of tables) {
+    for (const [name, info] of table) {
+      const other = all.get(name);
       if (other) {
         const files = [other.path, info.path].map((path) => quote(basename(path))).join(" and ");
         throw new GgufError("GGUF_SPLIT", `the tensor stands in ${files}`, {
           field: `tensor ${quote(name)}`,
         });
       }
-      tensors.set(name, info);
+      all.set(name, info);
     }
   }
-  const expected = shards[0].metadata.getCount(TENSORS);
-  if (tensors.size !== expected) {
-    const detail = `must be the number of the tensors in all files, ${tensors.size} (got ${expected})`;
-    throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(TENSORS)}` });
-  }
-  return tensors;
+  return all;
 }

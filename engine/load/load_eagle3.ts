@@ -43,6 +43,11 @@ export async function openEagle3(file: GgufFile, model: GgufFile): Promise<Opene
   if (beyond !== undefined) {
     throw cannotDraft(path, `it reads rows of layer ${beyond}, the model has ${layers} layers`, ADVICE);
   }
+  const rows = model.tensors.get("token_embd.weight")?.shape[1];
+  const { vocabSize } = description.hparams;
+  if (vocabSize !== rows) {
+    throw cannotDraft(path, `its vocabulary has ${vocabSize} tokens, the model's has ${rows}`, ADVICE);
+  }
   const common = commonVocabulary(path, createTokenizer(file.metadata), createTokenizer(model.metadata));
   const tokens = own && await readTokens(file);
   const wrong = tokens?.find((token) => token < 0n || token >= BigInt(common));

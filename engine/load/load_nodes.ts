@@ -1,5 +1,5 @@
 import { CpuBackend, type CpuNode } from "../backend/cpu/cpu.ts";
-import { EngineError } from "../api/errors.ts";
+import { EngineError, wordingOf } from "../api/errors.ts";
 import { NodeEngines } from "../loop/node_engines.ts";
 import { freeMemory } from "./free_memory.ts";
 import { type LoadedEngine, type MeasuredModel, measureModel } from "./load.ts";
@@ -9,15 +9,20 @@ import type { LoadOptions } from "./options.ts";
 /** Processors must have numbers below this. */
 const MAX_PROCESSORS = 1024;
 
+/** Nodes are of about one size if the smallest has at least this share of the largest's cores. */
+const EVEN = 0.75;
+
 /**
  * Measures a model as measureModel does. On several NUMA nodes, the model gets one engine per node. Each engine has its
- * own copy of the weights, so that no step reads another node's memory. With "auto", the model gets one engine if memory
- * has room for one copy only, or if there are fewer sequences than nodes. Throws EngineError for invalid nodes too.
+ * own copy of the weights, so that no step reads another node's memory. Throws EngineError for invalid nodes too.
  */
-export async function measureOnNodes(options: LoadOptions): Promise<MeasuredModel> {
-  const { numa = "auto", backend } = options;
-  const mayUse = numa !== "off" && (backend === undefined ? !CpuBackend.missing() : backend === "cpu");
-  if (!mayUse && numa !== "off" && numa !== "auto") {
+export async function measureOnNodes(given: LoadOptions): Promise<MeasuredModel> {
+  const { numa = "auto", backend } = given;
+  const isNative = backend === undefined ? !CpuBackend.missing() : backend === "cpu";
+  if (numa === "off" || numa === "auto" && !isNative) return await measureModel(given);
+  const options = { ...given, warn: once(given.warn) };
+  if (numa === "auto") return await measureAuto(CpuBackend.nodes(), options);
+  if (!isNative) {
     throw new EngineError("not_supported", [
       "Nodes (",
       { numa },
@@ -25,19 +30,45 @@ export async function measureOnNodes(options: LoadOptions): Promise<MeasuredMode
       { backend: "cpu" },
     ]);
   }
-  const nodes = !mayUse ? [] : numa === "auto" ? CpuBackend.nodes() : readNodes(numa);
-  if (nodes.length < 2 || numa === "auto" && (options.parallel ?? nodes.length) < nodes.length) {
-    return await measureModel(options);
+  const nodes = readNodes(numa);
+  return await measureOnEach(nodes, options).catch((error) => {
+    if (!(error instanceof MemoryError) || nodes.length === 1) throw error;
+    const place = `On each of ${nodes.length} NUMA nodes, with its share of the memory and of all settings: `;
+    throw new MemoryError([place, ...wordingOf(error)]);
+  });
+}
+
+/**
+ * Measures the model for one engine per node, unless one engine for all nodes is better: if nodes differ in size, if
+ * there are fewer sequences than nodes, or if memory has no room for copies with the same context and draft layer.
+ */
+async function measureAuto(nodes: readonly CpuNode[], options: LoadOptions): Promise<MeasuredModel> {
+  const one = await measureModel(options);
+  const cores = nodes.map(({ cores }) => cores);
+  const isEven = Math.min(...cores) >= EVEN * Math.max(...cores);
+  const places = options.parallel ?? nodes.length;
+  if (nodes.length < 2 || !isEven || places < nodes.length) return one;
+  if ((options.freeBytes ?? freeMemory()) !== undefined) {
+    const copies = await measureOnEach(nodes, options).catch((error) => {
+      if (!(error instanceof MemoryError)) throw error;
+    });
+    const isWhole = copies && copies.contextLength >= one.contextLength &&
+      copies.memory.weights >= nodes.length * one.memory.weights;
+    if (isWhole) return copies;
   }
-  try {
-    return await measureOnEach(nodes, { ...options, backend: "cpu" });
-  } catch (error) {
-    if (numa !== "auto" || !(error instanceof MemoryError)) throw error;
-    options.warn?.(
-      "Using one engine for all NUMA nodes, because memory has no room for one copy of the model per node",
-    );
-    return await measureModel(options);
-  }
+  options.warn?.(
+    "Using one engine for all NUMA nodes, because free memory has no room for a copy of the model per node",
+  );
+  return one;
+}
+
+/** Returns a function that passes each message on once. */
+function once(warn: LoadOptions["warn"]): LoadOptions["warn"] {
+  const said = new Set<string>();
+  return warn && ((message) => {
+    if (!said.has(message)) warn(message);
+    said.add(message);
+  });
 }
 
 /** Loads a model as loadEngine does, with one engine per NUMA node. */
@@ -47,7 +78,8 @@ export async function loadOnNodes(options: LoadOptions): Promise<LoadedEngine> {
   return { ...loaded, loadMs: performance.now() - start };
 }
 
-async function measureOnEach(nodes: readonly CpuNode[], options: LoadOptions): Promise<MeasuredModel> {
+async function measureOnEach(nodes: readonly CpuNode[], given: LoadOptions): Promise<MeasuredModel> {
+  const options = { ...given, backend: "cpu" as const };
   const share = (value: number | undefined) =>
     value === undefined ? undefined : Math.ceil(value / nodes.length);
   const { freeBytes = freeMemory(), parallel, kvBytes, spareBytes, queue, threads } = options;
@@ -63,6 +95,7 @@ async function measureOnEach(nodes: readonly CpuNode[], options: LoadOptions): P
   for (const { processors, cores } of nodes) {
     measured.push(await measureModel({ ...each, processors, threads: share(threads) ?? cores }));
   }
+  if (nodes.length === 1) return measured[0];
   return {
     ...measured[0],
     memory: times(measured[0].memory, nodes.length),

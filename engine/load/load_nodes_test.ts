@@ -26,6 +26,12 @@ Deno.test("numa: a model on two nodes needs twice the memory and has the places 
   }
 });
 
+Deno.test("numa: one named node binds the threads of one engine", async () => {
+  const loaded = await loadOnNodes({ model: MODEL, contextLength: 256, parallel: 1, numa: "0" });
+  assertEquals([loaded.nodes, loaded.backend.info.threads], [undefined, 1]);
+  await loaded.engine.close();
+});
+
 Deno.test("numa: nodes that the user names need memory for each engine, and the native kernels", async () => {
   const { memory } = await measureModel({ model: MODEL, contextLength: 256, parallel: 1 });
   const options = { model: MODEL, contextLength: 256, parallel: 2, numa: "0/0" };

@@ -15,6 +15,8 @@ import { PrefixPlaces } from "./prefix_places.ts";
  */
 export class NodeEngines implements Engine {
   readonly #life = new EngineLife("ready");
+  /** The error of the engine that failed first. */
+  #failure: EngineError | undefined;
   readonly #prefixes = new PrefixPlaces();
   /** Requests in each engine. */
   readonly #open: number[];
@@ -24,7 +26,9 @@ export class NodeEngines implements Engine {
     this.#open = engines.map(() => 0);
     for (const engine of engines) {
       engine.onState((state) => {
-        if (state === "failed") this.#life.fail(engine.failure!);
+        if (state !== "failed") return;
+        this.#failure ??= engine.failure!;
+        this.#life.fail(this.#failure);
       });
     }
   }
@@ -94,6 +98,9 @@ export class NodeEngines implements Engine {
         try {
           const result = await (stream ?? open()).next();
           if (result.done) leave();
+          // A failure closes the other engines, which cancels their requests.
+          const isCancelled = result.value?.type === "finish" && result.value.reason === "cancelled";
+          if (isCancelled && this.#failure && !request.signal?.aborted) throw this.#failure;
           return result;
         } catch (error) {
           leave();

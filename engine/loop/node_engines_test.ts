@@ -45,6 +45,16 @@ Deno.test("NodeEngines: sends a prompt to the engine that cached its prefix, unl
   await engine.close();
 });
 
+Deno.test("NodeEngines: requests with one prefix use both engines when both are full", async () => {
+  const { engine, nodes } = twoNodes();
+  const shared = promptOf(300, 1);
+  await Promise.all(Array.from({ length: 12 }, (_, i) => ask(engine, [...shared, i])));
+  const answered = nodes.map(({ engine }) => engine.stats().generatedTokens / 5);
+  assertEquals(answered[0] + answered[1], 12);
+  assertEquals(Math.abs(answered[0] - answered[1]) <= 2, true, `${answered}`);
+  await engine.close();
+});
+
 Deno.test("NodeEngines: an abandoned request frees its place", async () => {
   const { engine, nodes } = twoNodes();
   for (let i = 0; i < 4; i++) {
@@ -60,7 +70,12 @@ Deno.test("NodeEngines: fails with an engine's error if that engine fails", asyn
   const states: string[] = [];
   engine.onState((state) => states.push(state));
   nodes[0].backend.gate = () => Promise.reject(new Error("no memory"));
-  await assertRejects(() => ask(engine, promptOf(20)), EngineError, "no memory");
-  assertEquals([states, engine.failure?.message], [["failed"], "The engine has failed: no memory"]);
-  await engine.close();
+  const steps = stepByStep(nodes[1].backend);
+  const requests = [ask(engine, promptOf(20, 1)), ask(engine, promptOf(20, 2))];
+  await assertRejects(() => requests[0], EngineError, "no memory");
+  const closed = engine.close();
+  steps.release();
+  await assertRejects(() => requests[1], EngineError, "no memory");
+  await closed;
+  assertEquals(states, ["failed", "draining"]);
 });

@@ -12,7 +12,7 @@ export class PrefixPlaces {
 
   /**
    * Returns the index of the engine for a request: the engine with the longest known prefix of the prompt. If no prefix
-   * is known, or if that engine is full and another one is not, returns the engine with the least load. `load` is the
+   * is known, or if that engine is full and another one has a smaller load, returns the engine with the least load. `load` is the
    * occupied share of each engine's places.
    */
   choose(
@@ -23,7 +23,7 @@ export class PrefixPlaces {
     const digests = digestsOf(prompt, cacheSalt);
     const known = digests.findLast((digest) => this.#places.has(digest));
     const place = known === undefined ? undefined : this.#places.get(known);
-    const isBusy = place !== undefined && load[place] >= 1 && least < 1;
+    const isBusy = place !== undefined && load[place] >= 1 && least < load[place];
     const chosen = place === undefined || isBusy ? load.indexOf(least) : place;
     for (const digest of digests) {
       this.#places.delete(digest);

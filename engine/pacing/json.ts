@@ -5,7 +5,10 @@ import { type Paced, STEPS_PER_OFFER } from "./pauses.ts";
 /** Bytes of JSON that are parsed in one piece, in up to about 2 ms. */
 const PIECE_BYTES = 1 << 15;
 
-const [QUOTE, COMMA, BACKSLASH, OPEN, CLOSE, BEGIN, END, U] = Array.from('",\\[]{}u', (c) => c.charCodeAt(0));
+const codes = (text: string) => Array.from(text, (c) => c.charCodeAt(0));
+const [QUOTE, COMMA, COLON, BACKSLASH, OPEN, CLOSE, BEGIN, END, U] = codes('",:\\[]{}u');
+const BLANK = codes(" \t\r\n");
+export const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 /** An array or object that is being read. Its members are parsed in groups, as many as fit into one piece. */
 interface Container {
@@ -56,19 +59,21 @@ export interface Stretch {
  * SyntaxError for invalid JSON, TypeError for invalid UTF-8.
  */
 export function* parseLargeJson(bytes: Uint8Array, long: Stretch[] = []): Paced<unknown> {
-  const isMarked = bytes[0] === 0xef; // a byte order mark
-  if (isMarked) return yield* parseLargeJson(bytes.subarray(3));
-  const reader = new LargeJson(bytes, long);
+  const reader = new LargeJson(bytes, long, BYTE_ORDER_MARK.every((byte, i) => bytes[i] === byte) ? 3 : 0);
   while (!reader.read(4 * STEPS_PER_OFFER)) yield;
   return reader.end();
 }
 
 class LargeJson {
-  readonly #open: Container[] = [container(true, -1)];
+  readonly #open: Container[];
   #text: Text | undefined;
-  #at = 0;
+  #at: number;
 
-  constructor(private readonly bytes: Uint8Array, private readonly long: Stretch[]) {}
+  /** The JSON begins at byte `at`. */
+  constructor(private readonly bytes: Uint8Array, private readonly long: Stretch[], at: number) {
+    this.#at = at;
+    this.#open = [container(true, at - 1)];
+  }
 
   /** Reads about `bytes` bytes. Returns whether all bytes have been read. */
   read(count: number): boolean {
@@ -91,8 +96,8 @@ class LargeJson {
     const [root, inner] = this.#open;
     const { length } = this.bytes;
     if (inner || this.#text) fail("Unexpected end of JSON input");
-    if (!root.isRead) return this.#parse("", 0, length, "");
-    if (root.member > 0) fail("Unexpected , after JSON");
+    if (!root.isRead) return this.#parse("", root.start + 1, length, "");
+    if (root.member > root.start + 1) fail("Unexpected , after JSON");
     this.#checkBlank(root.from, length);
     return (root.value as unknown[])[0];
   }
@@ -126,8 +131,13 @@ class LargeJson {
   }
 
   #isValue(text: Text): boolean {
-    const { isArray, member } = this.#open.at(-1)!;
-    return text.isValue ??= isArray || this.#decode(member, text.start).trimEnd().endsWith(":");
+    return text.isValue ??= this.#open.at(-1)!.isArray || this.#before(text.start) === COLON;
+  }
+
+  /** Returns the last byte before `at` that is not white space. */
+  #before(at: number): number {
+    while (at > 0 && BLANK.includes(this.bytes[at - 1])) at--;
+    return this.bytes[at - 1];
   }
 
   #comma(at: number): void {
@@ -173,6 +183,7 @@ class LargeJson {
       this.#checkBlank(inner.member, start);
       inner.value.push(given);
     } else {
+      if (this.#before(start) !== COLON) fail(`Missing colon at byte ${start}`);
       const [name] = Object.keys(this.#parse("{", inner.member, start, "0}") as object);
       define(inner.value, name, given);
     }

@@ -1,6 +1,6 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { finish } from "./pauses.ts";
-import { parseLargeJson, writeLargeJson } from "./json.ts";
+import { parseLargeJson, type Stretch, writeLargeJson } from "./json.ts";
 
 const utf8 = new TextEncoder();
 const parse = (text: string) => finish(parseLargeJson(utf8.encode(text)));
@@ -65,6 +65,8 @@ Deno.test("large JSON: refuses every text that JSON.parse refuses", () => {
     `{"a":${ids},}`,
     `{,"a":${ids}}`,
     `{${ids}:1}`,
+    `{"a":-${ids}}`,
+    `{"a":1${ids}}`,
     ids.slice(0, -1) + "}",
     ids.slice(0, -1) + ",]",
     ids.slice(0, -3) + ",,1]",
@@ -78,9 +80,20 @@ Deno.test("large JSON: refuses every text that JSON.parse refuses", () => {
     assertThrows(() => JSON.parse(one), SyntaxError);
     assertThrows(() => parse(one), SyntaxError, undefined, one.slice(0, 20) + "…" + one.slice(-20));
   }
+  assertThrows(() => finish(parseLargeJson(new Uint8Array(100_000).fill(0xef))), TypeError);
   const bytes = utf8.encode(text);
   bytes[bytes.length - 9] = 0xff;
   assertThrows(() => finish(parseLargeJson(bytes)), TypeError);
+});
+
+Deno.test("large JSON: a byte order mark is skipped, and long strings have their positions in the given bytes", () => {
+  const image = "QUJD".repeat(20_000);
+  const bytes = utf8.encode(`\ufeff{"a":"${image}"}`);
+  const long: Stretch[] = [];
+  assertEquals(finish(parseLargeJson(bytes, long)), { a: image });
+  assertEquals(long.map(({ start, end }) => new TextDecoder().decode(bytes.subarray(start, end))), [image]);
+  const other = utf8.encode(`\uff5b${bytes.subarray(3)}`); // its first byte is that of a mark
+  assertThrows(() => finish(parseLargeJson(other)), SyntaxError);
 });
 
 Deno.test("large JSON: is parsed and written in slices whose length does not depend on the text's length", () => {

@@ -254,10 +254,13 @@ class Worker {
    * Counts server errors of answers. The runner decides whether a line is at fault; a worker that only fails does not
    * help it.
    */
-  private async judge(request: Call, answer: LineAnswer): Promise<void> {
+  private async judge(
+    request: Call & Pick<LineRequest, "readImageFile">,
+    answer: LineAnswer,
+  ): Promise<void> {
     if (isGood(answer)) {
       this.failures = 0;
-      this.good = request;
+      if (request.readImageFile === undefined) this.good = request; // a probe cannot read the run's images
     } else if ("failed" in answer || answer.status >= 500 && !isBusy(answer)) {
       this.failures += 1;
       if (this.failures < MAX_FAILURES) return;

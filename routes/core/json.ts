@@ -16,10 +16,14 @@ const BYTES_PER_OFFER = 1 << 14;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const BRACKET = 0x5b;
+/** Most bytes of a data URL before its base64. */
+const DATA_PREFIX = 128;
 
 /**
  * Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 with the fault. Throws ApiError 413 for more
- * than `mostBytes` bytes. Long strings without escapes, such as images in base64, do not count.
+ * than `mostBytes` bytes. Long strings that can be images in base64 do not count.
  */
 export function parseJson(bytes: Uint8Array, mostBytes = Infinity): unknown {
   return finish(parsing(bytes, mostBytes));
@@ -42,9 +46,20 @@ function* parsing(bytes: Uint8Array, mostBytes: number): Paced<unknown> {
     const reason = error instanceof Error ? error.message.slice(0, 200) : "";
     throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);
   }
-  const others = long.reduce((left, { start, end }) => left - (end - start), bytes.length);
+  let others = bytes.length;
+  for (const stretch of long) {
+    yield;
+    if (mayBeImage(bytes, stretch)) others -= stretch.end - stretch.start;
+  }
   if (others > mostBytes) throw tooLarge(mostBytes, others, "besides its images");
   return value;
+}
+
+/** Whether the string has no commas and brackets, as base64 and data URLs. Other strings may be JSON, which is parsed later. */
+function mayBeImage(bytes: Uint8Array, { start, end }: Stretch): boolean {
+  const prefix = bytes.subarray(start, Math.min(end, start + DATA_PREFIX)).indexOf(COMMA) + 1;
+  const content = bytes.subarray(start + prefix, end);
+  return !content.includes(COMMA) && !content.includes(BRACKET);
 }
 
 function parseSmall(bytes: Uint8Array): unknown {
@@ -99,13 +114,13 @@ function* checkShape(bytes: Uint8Array): Paced<void> {
     } else if (byte === QUOTE) {
       isText = true;
       plain = i + 1;
-    } else if (byte === 0x5b || byte === 0x7b) { // [ {
+    } else if (byte === BRACKET || byte === 0x7b) { // [ {
       containers++;
       deepest = Math.max(deepest, ++depth);
       commas[depth] = byte === 0x7b ? 0 : -Infinity;
     } else if (byte === 0x5d || byte === 0x7d) { // ] or }
       depth--;
-    } else if (byte === 0x2c) { // comma
+    } else if (byte === COMMA) {
       values++;
       if (++commas[depth] > fields) fields = commas[depth];
     }

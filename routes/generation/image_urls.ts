@@ -9,7 +9,9 @@ export const IMAGE = "image_url";
 const DATA_URL = /^data:[^,]{0,256};base64,/i;
 const FILE_URL = /^file:/i;
 const HTTPS_URL = /^https:/i;
-/** Maximum characters of an image's URL: the base64 of the largest image. */
+/** Maximum characters of a file URL or an https URL. */
+const MOST_ADDRESS = 4096;
+/** Maximum characters of a data URL: the base64 of the largest image. */
 const MOST_URL = Math.ceil(MOST_IMAGE_BYTES / 3) * 4 + 512;
 
 /** Why an image's URL cannot be read. */
@@ -36,7 +38,10 @@ export const NOT_FETCHED =
 
 /** Returns the fault of an image's URL; undefined for a data URL of allowed length, a file URL or an https URL. */
 export function urlFault(url: string): Fault | undefined {
-  if (isFileUrl(url) || isRemoteUrl(url)) return undefined;
+  if (isFileUrl(url) || isRemoteUrl(url)) {
+    if (url.length <= MOST_ADDRESS) return undefined;
+    return { code: "invalid_image", reason: `it must have at most ${MOST_ADDRESS} characters` };
+  }
   if (!DATA_URL.test(url)) return { code: "unsupported_image_url", reason: NOT_FETCHED };
   if (url.length <= MOST_URL) return undefined;
   return { code: "invalid_image", reason: `it must have at most ${MOST_IMAGE_BYTES} bytes` };

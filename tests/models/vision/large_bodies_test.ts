@@ -55,6 +55,7 @@ Deno.test("large bodies: answers large photos, holds their bytes until the reque
       assertStringIncludes(error.message, words);
     };
     await isRefused(chatOf(small, "a word ".repeat(MB / 7) + "\\"), "besides its images");
+    await isRefused(chatOf(small, `[${"1,".repeat(MB / 2)}1]`), "besides its images");
     await isRefused(chatOf([...photos, ...photos], "?"), `at most ${6 * MB} bytes`);
     const streamed = await app.request("/v1/chat/completions", {
       method: "POST",
