@@ -169,7 +169,7 @@ export const NUMA_OPTIONS = {
     placeholder: "NODES",
     doc:
       "engines for NUMA nodes, each with its own copy of the weights: auto (one per node of the machine, if memory has " +
-      "room), off, or the processors of each node, such as 0-15/16-31 (default: auto)",
+      "room), off, or the processors of each node, such as 0-15/16-31 (default: auto; off for several models)",
   },
 } as const satisfies LoadOptionTable;
 
