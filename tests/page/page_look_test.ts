@@ -49,9 +49,7 @@ browserTest("page: works with the keyboard alone", async () => {
       await page.locator(".answer .figures").waitFor();
       assertEquals(await focused(), "Message");
 
-      await page.keyboard.press("Shift+Tab");
-      assertEquals(await focused(), "Attach images");
-      await page.keyboard.press("Shift+Tab");
+      await page.keyboard.press("Shift+Tab"); // a text model has no button for images before it
       assertEquals(await focused(), "Answer again");
       await tabTo("Skip to the content");
       assert(await page.locator(".skip").evaluate((link) => link.getBoundingClientRect().top >= 0));
