@@ -314,10 +314,7 @@ export class TensorList {
     }
   }
 
-  /**
-   * Adds a tensor in f32 with another shape: `stored` is the checkpoint's shape, `shape` the new one in ggml's order.
-   * `from` maps the index of a new value to its index in the checkpoint's tensor.
-   */
+  /** Adds a tensor of shape `stored` in f32, with `shape` in ggml's order. `from` maps new indices to stored ones. */
   reshaped(
     name: string,
     tensor: string,

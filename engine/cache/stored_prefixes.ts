@@ -49,9 +49,8 @@ export interface Restorer {
 }
 
 /**
- * Stores an engine's prompts on a disk: it offers parts worth storing, and reads prefixes from which a sequence can
- * continue. It does not store the texts of embedding requests, which rarely repeat. `exchange` copies bytes only between
- * steps.
+ * Stores an engine's prompts on a disk, and reads prefixes from which a sequence can continue. Texts of embedding requests
+ * are not stored, because they rarely repeat. `exchange` copies bytes only between steps.
  */
 export class StoredPrefixes {
   readonly #disk: PromptDisk;
