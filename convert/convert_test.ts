@@ -184,7 +184,7 @@ const MOST_ERROR: Record<QuantizeTo, number> = {
   q1_0: 0.75,
 };
 
-for (const quantize of everyNth(5, QUANTIZE_TO)) {
+for (const quantize of everyNth(8, QUANTIZE_TO)) {
   Deno.test(`convert: reports each matrix's true error with --quantize ${quantize}`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, ({ tensors }) => {
       // No 4-bit format holds these values exactly. Rows have 256 columns.
