@@ -14,7 +14,7 @@ import { CompyError, type GenerateOptions, loadModel } from "../../mod.ts";
 import { adapterBuilder, merged, synthAdapter } from "./lora_files.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
-import { everyNth, firstTier, fullTier } from "../../testing/tier.ts";
+import { everyNth, fullTier } from "../../testing/tier.ts";
 
 /** Each token and its alternatives, with log-probabilities. */
 type Answer = number[][];
@@ -113,7 +113,7 @@ for (const architecture of everyNth(8, MODELS)) {
 }
 
 for (const [architecture, pooling] of [["qwen3", 3], ["nomic-bert", undefined]] as const) {
-  (architecture === "qwen3" ? fullTier : firstTier).test(
+  fullTier.test(
     `LoRA, ${architecture}: text vectors equal those of merged weights, apart from rounding`,
     async () => {
       const model = synthesize({ architecture, types: ["F32"], seed: 1, texts: { pooling } });
