@@ -1,11 +1,10 @@
-import { EngineLife } from "./engine_life.ts";
+import { OuterEngine } from "./outer_engine.ts";
 import { plus } from "./totals.ts";
-import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
+import type { Engine, EngineStats, RunningSequence } from "../api/engine.ts";
 import type { EngineError } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
 import type { Constraint } from "../grammar/types.ts";
-import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
 import { PrefixPlaces } from "./prefix_places.ts";
 
 /**
@@ -13,8 +12,8 @@ import { PrefixPlaces } from "./prefix_places.ts";
  * longest prefix of its prompt, unless that engine is full and another one has a free place. The answer does not depend
  * on the engine. If one engine fails, all fail.
  */
-export class NodeEngines implements Engine {
-  readonly #life = new EngineLife("ready");
+export class NodeEngines extends OuterEngine implements Engine {
+  protected readonly inner: Engine;
   /** The error of the engine that failed first. */
   #failure: EngineError | undefined;
   readonly #prefixes = new PrefixPlaces();
@@ -23,66 +22,24 @@ export class NodeEngines implements Engine {
 
   /** `engines`: at least two ready engines with equal options. The new object closes them. */
   constructor(private readonly engines: readonly Engine[]) {
+    super();
+    this.inner = engines[0];
     this.#open = engines.map(() => 0);
     for (const engine of engines) {
       engine.onState((state) => {
         if (state !== "failed") return;
         this.#failure ??= engine.failure!;
-        this.#life.fail(this.#failure);
+        this.life.fail(this.#failure);
       });
     }
   }
 
-  get #first(): Engine {
-    return this.engines[0];
-  }
-
-  get model() {
-    return this.#first.model;
-  }
-
-  get tokenizer() {
-    return this.#first.tokenizer;
-  }
-
-  get chatTemplate() {
-    return this.#first.chatTemplate;
-  }
-
-  get chatForm() {
-    return this.#first.chatForm;
-  }
-
-  get state(): EngineState {
-    return this.#life.state;
-  }
-
-  get failure(): EngineError | undefined {
-    return this.#life.failure;
-  }
-
-  onState(listener: (state: EngineState) => void): () => void {
-    return this.#life.onState(listener);
-  }
-
-  encodePrompt(text: string): number[] {
-    return this.#first.encodePrompt(text);
-  }
-
-  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
-    return this.#first.encodeChat(messages, options);
-  }
-
-  encodePair(query: string, document: string): number[] {
-    return this.#first.encodePair(query, document);
-  }
-
   checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
-    return this.#first.checkConstraint(constraint, sender);
+    return this.inner.checkConstraint(constraint, sender);
   }
 
   readImage(bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal, sender?: Sender): Promise<PromptImage> {
-    return this.#first.readImage(bytes, signal, sender);
+    return this.inner.readImage(bytes, signal, sender);
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
@@ -143,12 +100,12 @@ export class NodeEngines implements Engine {
   }
 
   async drain(graceMs: number): Promise<void> {
-    this.#life.become("draining");
+    this.life.become("draining");
     await Promise.all(this.engines.map((engine) => engine.drain(graceMs)));
   }
 
   async close(): Promise<void> {
-    this.#life.become("draining");
+    this.life.become("draining");
     await Promise.all(this.engines.map((engine) => engine.close()));
   }
 

@@ -1,8 +1,7 @@
 import { delay } from "@std/async/delay.js";
-import { EngineLife } from "./engine_life.ts";
-import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
+import { OuterEngine } from "./outer_engine.ts";
 import { plus, type Summed, Totals } from "./totals.ts";
-import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
+import type { Engine, EngineStats, RunningSequence } from "../api/engine.ts";
 import { EngineError, worded, wordingOf, type Words } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest, PromptImage, Sender } from "../api/request.ts";
@@ -46,10 +45,9 @@ const NO_END_MS = 2 ** 31 - 1;
  *
  * `moveTo` replaces a working engine: running requests end in the old one.
  */
-export class ReloadingEngine implements Engine {
-  #inner: Engine;
+export class ReloadingEngine extends OuterEngine implements Engine {
+  protected inner: Engine;
   readonly #options: Required<Omit<ReloadOptions, "words">> & Pick<ReloadOptions, "words">;
-  readonly #life = new EngineLife("ready");
   readonly #stop = new AbortController();
   /** Times of the reloads within `withinMs`, in milliseconds, ascending. */
   #loads: number[] = [];
@@ -68,49 +66,10 @@ export class ReloadingEngine implements Engine {
 
   /** `engine` must be ready. The new object closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
+    super();
     this.#options = { ...DEFAULTS, ...options };
-    this.#inner = engine;
+    this.inner = engine;
     this.#watch(engine);
-  }
-
-  get model() {
-    return this.#inner.model;
-  }
-
-  get tokenizer() {
-    return this.#inner.tokenizer;
-  }
-
-  get chatTemplate() {
-    return this.#inner.chatTemplate;
-  }
-
-  get chatForm() {
-    return this.#inner.chatForm;
-  }
-
-  get state(): EngineState {
-    return this.#life.state;
-  }
-
-  get failure(): EngineError | undefined {
-    return this.#life.failure;
-  }
-
-  onState(listener: (state: EngineState) => void): () => void {
-    return this.#life.onState(listener);
-  }
-
-  encodePrompt(text: string): number[] {
-    return this.#inner.encodePrompt(text);
-  }
-
-  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
-    return this.#inner.encodeChat(messages, options);
-  }
-
-  encodePair(query: string, document: string): number[] {
-    return this.#inner.encodePair(query, document);
   }
 
   async checkConstraint(constraint: Constraint, sender?: Sender): Promise<void> {
@@ -119,7 +78,7 @@ export class ReloadingEngine implements Engine {
       await engine.checkConstraint(constraint, sender);
     } catch (error) {
       // The engine was replaced during the check, so the check is repeated with the new one.
-      if (engine === this.#inner || this.state !== "ready") throw error;
+      if (engine === this.inner || this.state !== "ready") throw error;
       await this.checkConstraint(constraint, sender);
     }
   }
@@ -157,9 +116,9 @@ export class ReloadingEngine implements Engine {
   }
 
   stats(): EngineStats {
-    const stats = this.#inner.stats();
+    const stats = this.inner.stats();
     const leaving = this.#leaving?.stats();
-    const summed = this.#counted === this.#inner ? this.#totals : plus(this.#totals, stats);
+    const summed = this.#counted === this.inner ? this.#totals : plus(this.#totals, stats);
     return {
       ...stats,
       ...leaving ? plus(summed, leaving) : summed,
@@ -170,17 +129,17 @@ export class ReloadingEngine implements Engine {
 
   slots(): readonly (RunningSequence | undefined)[] {
     const leaving = this.#leaving?.slots().filter((slot) => slot !== undefined) ?? [];
-    return [...leaving, ...this.#inner.slots()];
+    return [...leaving, ...this.inner.slots()];
   }
 
   async drain(graceMs: number): Promise<void> {
     await this.#settle();
-    await Promise.all([this.#inner.drain(graceMs), this.#leaving?.drain(graceMs)]);
+    await Promise.all([this.inner.drain(graceMs), this.#leaving?.drain(graceMs)]);
   }
 
   async close(): Promise<void> {
     await this.#settle();
-    await Promise.all([this.#inner.close(), this.#leaving?.close(), this.#left]);
+    await Promise.all([this.inner.close(), this.#leaving?.close(), this.#left]);
   }
 
   /**
@@ -205,7 +164,7 @@ export class ReloadingEngine implements Engine {
       signal.throwIfAborted();
       throw this.failure ?? reloading();
     }
-    const old = this.#inner;
+    const old = this.inner;
     this.#become(next);
     this.#leaving = old;
     this.#left = this.#leave(old);
@@ -225,7 +184,7 @@ export class ReloadingEngine implements Engine {
     const { signal } = this.#stop;
     try {
       await this.#holdWhenIdle();
-      const old = this.#inner;
+      const old = this.inner;
       this.#count(old);
       await old.close();
       try {
@@ -237,8 +196,8 @@ export class ReloadingEngine implements Engine {
       }
     } catch (error) {
       // No engine is loaded now, so the previous one is reloaded as after a failure.
-      if (this.#counted === this.#inner && !signal.aborted && this.#mayLoad(error)) {
-        this.#reloading = this.#reload(this.#inner);
+      if (this.#counted === this.inner && !signal.aborted && this.#mayLoad(error)) {
+        this.#reloading = this.#reload(this.inner);
       }
       throw error;
     } finally {
@@ -261,7 +220,7 @@ export class ReloadingEngine implements Engine {
     for (const end = performance.now() + ms;; await delay(LOOK_MS)) {
       this.#stop.signal.throwIfAborted();
       if (this.failure) throw this.failure;
-      const { running, waiting } = this.#inner.stats();
+      const { running, waiting } = this.inner.stats();
       if (running + waiting === 0 && this.state === "ready") return true;
       if (performance.now() >= end) return false;
     }
@@ -275,7 +234,7 @@ export class ReloadingEngine implements Engine {
   /** Returns the engine for a new request, or a promise if the request must wait. Rejects for a refused request. */
   #open(signal?: AbortSignal): Engine | Promise<Engine> {
     if (this.state === "loading") return Promise.reject(reloading());
-    if (this.#hold === undefined) return this.#inner;
+    if (this.#hold === undefined) return this.inner;
     if (this.#held >= MOST_HELD) {
       return Promise.reject(
         new EngineError("queue_full", `${MOST_HELD} requests wait for the engine already`),
@@ -296,12 +255,12 @@ export class ReloadingEngine implements Engine {
       signal?.removeEventListener("abort", leave);
     }
     if (this.state === "loading") throw reloading();
-    return this.#inner;
+    return this.inner;
   }
 
   /** Stops all reloads and moves for good. */
   async #settle(): Promise<void> {
-    this.#life.become("draining");
+    this.life.become("draining");
     this.#stop.abort();
     this.#release();
     await this.#moving;
@@ -309,7 +268,7 @@ export class ReloadingEngine implements Engine {
   }
 
   #become(engine: Engine): void {
-    this.#inner = engine;
+    this.inner = engine;
     this.#watch(engine);
   }
 
@@ -322,7 +281,7 @@ export class ReloadingEngine implements Engine {
     const unlisten = engine.onState((state) => {
       if (state !== "failed") return;
       unlisten();
-      if (engine !== this.#inner) return;
+      if (engine !== this.inner) return;
       this.#count(engine);
       if (!this.#stop.signal.aborted && this.#mayLoad(engine.failure)) this.#reloading = this.#reload(engine);
     });
@@ -348,7 +307,7 @@ export class ReloadingEngine implements Engine {
         continue;
       }
       note("The engine is ready again");
-      this.#life.become("ready");
+      this.life.become("ready");
       return;
     }
   }
@@ -359,7 +318,7 @@ export class ReloadingEngine implements Engine {
     const now = performance.now();
     this.#loads = this.#loads.filter((at) => now - at < withinMs);
     if (times === 0) {
-      this.#life.fail(
+      this.life.fail(
         cause instanceof EngineError ? cause : new EngineError("engine_failed", wordingOf(cause)),
       );
       return false;
@@ -372,14 +331,14 @@ export class ReloadingEngine implements Engine {
           worded(cause, this.#options.words)
         }; loading it again (${this.#loads.length} of at most ${times} times in ${minutes})`,
       );
-      this.#life.become("loading");
+      this.life.become("loading");
       return true;
     }
     const end = `; it was loaded again ${times} times in ${minutes} and is not loaded again`;
     const message = [...wordingOf(cause), end];
     const failure = new EngineError("engine_failed", message);
     failure.cause = cause;
-    this.#life.fail(failure);
+    this.life.fail(failure);
     return false;
   }
 }
