@@ -29,6 +29,12 @@ const NOTES = ["title", "description", "default", "examples", "deprecated", "rea
 const OBJECT = ["type", "properties", "required", "additionalProperties"];
 const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "unevaluatedProperties"];
 
+/** Returns the parameters' values of the tool with this name; empty for an unknown tool. Throws as parametersOf. */
+export function parameterValues(tools: readonly CheckedTool[], name: string): Map<string, Value> {
+  const tool = tools.find((tool) => tool.name === name);
+  return new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+}
+
 /**
  * Returns a tool's parameters. Throws ConstraintError for a strict tool whose schema a list of parameters cannot
  * represent.

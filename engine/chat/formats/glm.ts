@@ -2,7 +2,7 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
-import { type Parameter, parametersOf, writtenParameters } from "../parameters.ts";
+import { type Parameter, parameterValues, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
@@ -83,8 +83,7 @@ function* readCall(
   if (!mark) return;
   name = name.trim();
   const call = answer.call(name);
-  const tool = tools.find((tool) => tool.name === name);
-  const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+  const values = parameterValues(tools, name);
   answer.args(call, "{");
   for (let separator = ""; mark === key; separator = ", ") {
     let parameter = "";

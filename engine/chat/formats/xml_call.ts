@@ -2,7 +2,7 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import { type Marks, textMark } from "../marks.ts";
-import { type Parameter, parametersOf, writtenParameters } from "../parameters.ts";
+import { type Parameter, parameterValues, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
@@ -58,8 +58,7 @@ export function* readXmlCall(
   let name = "";
   if (!(yield* input.until([textMark(after)], (text) => name += text))) return false;
   const call = answer.call(name);
-  const tool = tools.find((tool) => tool.name === name);
-  const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+  const values = parameterValues(tools, name);
   const emit = (json: string) => answer.args(call, json);
   emit("{");
   for (let separator = "";; separator = ", ") {
