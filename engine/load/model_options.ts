@@ -163,7 +163,7 @@ export const COMPUTE_OPTIONS = {
   },
 } as const satisfies LoadOptionTable;
 
-/** How the engine uses a machine with several NUMA nodes. */
+/** The option that distributes engines over NUMA nodes. */
 export const NUMA_OPTIONS = {
   numa: {
     placeholder: "NODES",

@@ -15,7 +15,7 @@ export interface TurnLimits {
   readonly ofTenant: number;
   /** The first work of a tenant's batches or of its other requests starts if fewer than this run. */
   readonly firstAmong: number;
-  /** Maximum wait of works that are not of a batch, and the error after that wait; by default there is no limit. */
+  /** Maximum wait of interactive work, and the error when it is exceeded. Without it, work waits as long as needed. */
   readonly patience?: { readonly ms: number; readonly refusal: () => Error };
 }
 

@@ -11,7 +11,7 @@ export interface Eagle3Options {
   readonly seed: number;
   /** Layers of the model. The drafter reads their input rows. */
   readonly layers: readonly number[];
-  /** Columns of the drafter's rows. Undefined: as many as the model's rows, and the drafter shares its embedding. */
+  /** Columns of the drafter's rows. If undefined, the drafter has the model's width and shares the model's embedding. */
   readonly columns?: number;
   /** Wrong number of columns of the model's rows, to test the error. Undefined: the right number. */
   readonly width?: number;

@@ -13,7 +13,7 @@ const BIASED: Traits = {
   biases: [...NORMED.biases!, ...QKV_BIASES, "attn_output", "ffn_up", "ffn_down"],
 };
 
-/** How GPT-2's checkpoints differ from Llama's. */
+/** Differences between GPT-2's checkpoints and Llama's. */
 const GPT2_CHECKPOINT: Checkpoint = {
   tied: true,
   scalings: [],
