@@ -1,5 +1,6 @@
 import { readPlan } from "../engine/architectures/registry.ts";
 import {
+  AXES,
   type Backend,
   type Candidates,
   type CompileOptions,
@@ -136,13 +137,20 @@ export class KernelModel implements Disposable {
 
   /** Drafts one token per sequence from a row of the previous step. Returns the candidates of each. */
   async draft(
-    runs: readonly (Pick<Run, "blockTable" | "wanted"> & { token: number; cached: number; from: number })[],
+    runs: readonly (Pick<Run, "blockTable" | "wanted"> & {
+      token: number;
+      cached: number;
+      from: number;
+      /** The token's position; by default `cached`. */
+      position?: number;
+    })[],
   ): Promise<Candidates[]> {
     const { rows } = await this.backend.step({
       tokens: Int32Array.from(runs, ({ token }) => token),
-      sequences: runs.map(({ cached, blockTable }, start) => (
-        { start, length: 1, cached, ...wholeTables(this.plan, blockTable) }
-      )),
+      sequences: runs.map(({ cached, blockTable, position = cached }, start) => {
+        const places = new Uint32Array(AXES).fill(position);
+        return { start, length: 1, cached, places, ...wholeTables(this.plan, blockTable) };
+      }),
       logits: runs.map(({ wanted = [{}] }, row) => request(row, wanted[0])),
       drafts: Int32Array.from(runs, ({ from }) => from),
     });

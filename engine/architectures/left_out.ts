@@ -14,7 +14,7 @@ const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["audio", /^a\./],
   ["scales of activations", /\.input_scale$/],
   ["drafting (MTP)", /^mtp\.|\.nextn\./],
-  ["drafter (EAGLE-3)", /(^|\.)eagle3\./],
+  ["drafter", /(^|\.)drafter\./],
 ];
 
 /** Kinds of file that are not a model, by `general.type`, and what the user should do. */
@@ -93,11 +93,13 @@ function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): 
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 
+const DRAFTER: Wording = ["this drafts tokens for a model; name the model's own file, and this file with ", {
+  draft: undefined,
+}];
 /** Architectures of files that do not contain a model, with the advice in the error message. */
 const OTHER_ARCHITECTURES: Readonly<Record<string, Wording>> = {
-  eagle3: ["this drafts tokens for a model; name the model's own file, and this file with ", {
-    draft: undefined,
-  }],
+  eagle3: DRAFTER,
+  "gemma4-assistant": DRAFTER,
 };
 
 /** Throws GgufError if `general.type` or `general.architecture` says that the file does not contain a model. */

@@ -18,6 +18,7 @@ import { AFMOE } from "./decoders/afmoe.ts";
 import { GEMMA3N } from "./decoders/gemma3n.ts";
 import { GEMMA4 } from "./decoders/gemma4.ts";
 import { GPT_OSS } from "./decoders/gpt_oss.ts";
+import type { Drafter } from "./drafters/drafter.ts";
 import { BERT, JINA_BERT_V2, JINA_BERT_V3, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
 import { NEO_BERT } from "./encoders/llama_encoder.ts";
 import { MODERN_BERT } from "./encoders/modern_bert.ts";
@@ -33,7 +34,6 @@ import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { fileHasDraftLayer } from "./parts/draft_layer.ts";
-import { addEagle3, type Eagle3 } from "./parts/eagle3.ts";
 import { imageAxes } from "./parts/images.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
 import { textRow } from "./text_row.ts";
@@ -85,8 +85,8 @@ export interface PlanOptions {
   readonly adapters?: PlanAdapters;
   /** Take rows of images. The architecture must: see `imagesOf`. */
   readonly images?: ImageRows;
-  /** A drafter whose tensors `joinEagle3` has added to the file. */
-  readonly drafter?: Eagle3;
+  /** A drafter whose tensors `joinDrafter` has added to the file. */
+  readonly drafter?: Drafter;
 }
 
 /** Returns where images' rows are in the decoder; undefined if it takes none. Throws as buildPlan. */
@@ -127,7 +127,7 @@ export function buildPlan(
   const x = architecture.build(builder, hparams, new Rope(hparams, factors, axes));
   if (drafter) {
     checkHeads(drafter.hparams);
-    addEagle3(builder, drafter);
+    drafter.add(builder);
   }
   if (!encoder) {
     const last = (layerNorms ? layerNorm : rmsNorm)(builder, x, norm, hparams.epsilon, "logits");

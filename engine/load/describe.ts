@@ -11,7 +11,8 @@ import type { ImageRows } from "../plan/extra_rows.ts";
 import { type Plan, withKvType } from "../plan/plan.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import { openEagle3, type OpenedEagle3 } from "./load_eagle3.ts";
+import { openDrafter } from "./drafters/open.ts";
+import type { OpenedDrafter } from "./drafters/types.ts";
 import type { LoadOptions } from "./options.ts";
 
 /** Reads a model file's header, and none of its weights. Throws GgufError for a broken file. */
@@ -19,7 +20,7 @@ export async function describeModel(options: LoadOptions): Promise<ModelDescript
   const { model, lora, draft, open } = options;
   const file = await openGguf(model, open);
   const adapters = await AdapterSet.open(adapterChoices(lora), file, open);
-  const drafter = draft === undefined ? undefined : await openEagle3(await openGguf(draft, open), file);
+  const drafter = draft === undefined ? undefined : await openDrafter(draft, file, open);
   return new ModelDescription(drafter?.joined ?? file, options, adapters, drafter);
 }
 
@@ -35,7 +36,7 @@ export class ModelDescription {
     private readonly options: LoadOptions,
     readonly adapters: AdapterSet | undefined,
     /** A drafter from another file. `file` includes its tensors. */
-    readonly drafter?: OpenedEagle3,
+    readonly drafter?: OpenedDrafter,
   ) {}
 
   /** The model's tokenizer, also for a file that contains only a vocabulary. Throws GgufError. */

@@ -302,7 +302,7 @@ async function openSpeculation(
   if (speculate === "off" || isEncoder(plan)) return undefined;
   // Drafts cannot be verified if the backend draws the tokens itself.
   if (backend.abilities.draws) return undefined;
-  const layer = canDraft(plan) ? new MtpDrafter(backend, described.drafter?.tokens) : undefined;
+  const layer = canDraft(plan) ? new MtpDrafter(backend, described.drafter) : undefined;
   return new Speculation(chooseDrafters(speculate, layer ?? await drafting?.load(signal)));
 }
 

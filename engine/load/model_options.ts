@@ -76,7 +76,7 @@ export interface LoadOptions {
   readonly kvBytes?: number;
   /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
-  /** File of a smaller model with the same vocabulary, or of an EAGLE-3 drafter of the model, that drafts tokens. */
+  /** File that drafts tokens: a smaller model with the same vocabulary, or a drafter made for the model (EAGLE-3, Gemma 4's). */
   readonly draft?: string;
   /**
    * Files of LoRA adapters in GGUF, each with an optional scale: `FILE` or `FILE=SCALE`. Requests use all of them, each
@@ -186,7 +186,8 @@ export const DRAFT_OPTIONS = {
     placeholder: "FILE",
     isFile: true,
     doc:
-      "a smaller model with the same vocabulary, or the model's EAGLE-3 drafter, which proposes draft tokens",
+      "a smaller model with the same vocabulary, or a drafter made for the model (EAGLE-3 or Gemma 4's), which " +
+      "proposes draft tokens",
   },
 } as const satisfies LoadOptionTable;
 

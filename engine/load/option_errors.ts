@@ -36,7 +36,7 @@ export function checkTogether(
   if (draft === undefined && speculate === "draft") {
     throw new EngineError("invalid_request", [
       { speculate: "draft" },
-      " needs a smaller model of the same vocabulary or an EAGLE-3 drafter: name its file with ",
+      " needs a smaller model of the same vocabulary or a drafter made for the model: name its file with ",
       { draft: undefined },
     ]);
   }

@@ -15,6 +15,7 @@ import type {
   BufferRows,
   Chosen,
   Forms,
+  HeadShape,
   KvLayer,
   PlanBuffer,
   PlanTensor,
@@ -103,6 +104,8 @@ export class PlanBuilder {
   readonly drafter: RowsWanted | undefined;
   /** Input rows of layers, copied for the drafter, by layer. */
   readonly handedOut = new Map<number, Value>();
+  /** The KV cache that the last layer of each kind read: layers with a window, and layers without. */
+  readonly lastCaches: { full?: HeadShape; sliding?: HeadShape } = {};
 
   /**
    * `drafts` adds the layer that drafts tokens; the file must have one. Drafts choose from the `draftTokens` first
@@ -212,9 +215,8 @@ export class PlanBuilder {
   }
 
   #matrix(name: string): { read: number; adapted: number } {
-    const known = this.#matrices.get(name);
-    const counts = known ?? { read: 0, adapted: 0 };
-    if (!known) this.#matrices.set(name, counts);
+    const counts = this.#matrices.get(name) ?? { read: 0, adapted: 0 };
+    this.#matrices.set(name, counts);
     return counts;
   }
 
@@ -309,9 +311,9 @@ export class PlanBuilder {
     return this.#inDraft ? this.#kvLayers.length - 1 : this.#kvLayers.push(layer) - 1;
   }
 
-  /** Runs `write`, which adds the op that writes a value from positions, now and again in the draft. */
+  /** Runs `write`, which adds the op that writes a value from positions. Runs it again if a draft reads the value. */
   writePositional(value: Value, write: () => void): void {
-    this.#positional.set(value, write);
+    if (!this.#inDraft) this.#positional.set(value, write);
     write();
   }
 
@@ -374,8 +376,7 @@ export class PlanBuilder {
 
   #buffer(value: Value, form: BufferForm): BufferId {
     const name = `${value.name}${SUFFIXES[form]}#${this.#buffers.length}`;
-    this.#buffers.push({ name, form, rows: value.rows, columns: value.columns });
-    return this.#buffers.length - 1;
+    return this.#buffers.push({ name, form, rows: value.rows, columns: value.columns }) - 1;
   }
 
   #asBlocks(value: Value, form: "quant" | "fine"): BufferId {

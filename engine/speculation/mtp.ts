@@ -1,4 +1,5 @@
 import {
+  AXES,
   type Backend,
   greedyRequest,
   KV_BLOCK_TOKENS,
@@ -20,6 +21,17 @@ import {
 /** A draft ends after a token that the layer considers less likely than this. */
 const LEAST = 0.3;
 
+/** How a draft layer differs from a model's own. */
+export interface LayerOptions {
+  /** The model's token for each token of the layer's vocabulary, if the vocabularies differ. */
+  readonly tokens?: Int32Array;
+  /**
+   * Whether the layer has no KV cache of its own and reads the model's. All tokens of a draft then have the position of
+   * the first one, and see the tokens before it.
+   */
+  readonly onePosition?: boolean;
+}
+
 /** An unfinished draft. */
 interface Drafting {
   readonly sequence: Sequence;
@@ -33,8 +45,8 @@ interface Drafting {
 }
 
 /**
- * Drafts with the plan's draft layer: the model's own (MTP: multi-token prediction), or an EAGLE-3 drafter's. Each
- * token takes one step of that layer, for all sequences together.
+ * Drafts with the plan's draft layer: the model's own (MTP: multi-token prediction), or a drafter's from its own file.
+ * Each token takes one step of that layer, for all sequences together.
  *
  * A draft continues from rows that the last step left in the backend's memory. The layer's keys and values
  * are in the sequence's own KV blocks, and every step writes them for its tokens. So the drafter stores only
@@ -46,11 +58,8 @@ export class MtpDrafter implements Drafter {
   /** The last valid row of each sequence in the last step, and its token's position. */
   #last = new Map<Sequence, { readonly row: number; readonly position: number }>();
 
-  /**
-   * The backend's plan must have a draft layer. `tokens`: the model's token for each token of the layer's vocabulary, if
-   * the vocabularies differ.
-   */
-  constructor(private readonly backend: Backend, private readonly tokens?: Int32Array) {}
+  /** The backend's plan must have a draft layer. */
+  constructor(private readonly backend: Backend, private readonly layer: LayerOptions = {}) {}
 
   computed(rows: readonly ComputedRows[]): void {
     this.#last = new Map(rows.map(({ sequence, start, position, valid }) => [
@@ -91,13 +100,13 @@ export class MtpDrafter implements Drafter {
   /** Adds a token to each draft. Returns false where the step was stopped. */
   async #next(drafts: readonly Drafting[]): Promise<boolean> {
     try {
-      const { rows } = await this.backend.step(inputOf(drafts));
+      const { rows } = await this.backend.step(inputOf(drafts, this.layer));
       for (const [i, { tokens, grades }] of drafts.entries()) {
         const { ids, logits, logSumExp } = rows[i];
         // Damaged weights give no usable logits. Any token will do then, because it is verified.
         const chance = Math.exp(logits[0] - logSumExp);
         const [id = 0] = ids;
-        tokens.push(this.tokens ? this.tokens[id] : id);
+        tokens.push(this.layer.tokens ? this.layer.tokens[id] : id);
         grades.push(chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0);
       }
       return true;
@@ -109,18 +118,24 @@ export class MtpDrafter implements Drafter {
 }
 
 /** Returns a step with one row per draft: the draft's last token, or for an empty draft the sequence's last token. */
-function inputOf(drafts: readonly Drafting[]): StepInput {
+function inputOf(drafts: readonly Drafting[], { onePosition }: LayerOptions): StepInput {
   const sequences = drafts.map(({ sequence, tokens }, start): StepSequence => {
-    const cached = sequence.length - 1 + tokens.length;
+    const position = sequence.length - 1 + (onePosition ? 0 : tokens.length);
+    // The model's cache has no entry for the position itself, so the row sees the entries before it.
+    const cached = onePosition ? position - 1 : position;
     const blocks = blocksFor(cached + 1);
     return {
       start,
       length: 1,
       cached,
+      places: onePosition ? new Uint32Array(AXES).fill(position) : undefined,
       blockTable: sequence.kv.blocks.subarray(0, blocks),
-      windowTables: sequence.kv.windows.map(({ first, blocks: held }) => (
-        { first, blocks: held.subarray(first, blocks) }
-      )),
+      windowTables: sequence.kv.windows.map(({ first: kept, blocks: held }) => {
+        // The kernels ask for the whole window of the row before. The cache may have released its first block, but the
+        // layer does not read that block: its window is shorter by the position itself.
+        const first = onePosition ? Math.max(0, kept - 1) : kept;
+        return { first, blocks: held.subarray(first, blocks) };
+      }),
     };
   });
   return {

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { type Backend, type StepInput, type StepOutput, StepStopped } from "../backend/backend.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import { GRADES } from "./drafter.ts";
-import { MtpDrafter } from "./mtp.ts";
+import { type LayerOptions, MtpDrafter } from "./mtp.ts";
 
 /** Returns a sequence of `length` tokens, 100, 101, 102, …, with `blocks` blocks of 32. */
 function sequenceOf(length: number, blocks = 4, first = 0): Sequence {
@@ -35,8 +35,12 @@ class Drafting {
     return Promise.resolve({ rows });
   }
 
+  drafterOf(layer?: LayerOptions): MtpDrafter {
+    return new MtpDrafter(this as unknown as Backend, layer);
+  }
+
   get drafter(): MtpDrafter {
-    return new MtpDrafter(this as unknown as Backend);
+    return this.drafterOf();
   }
 }
 
@@ -62,6 +66,20 @@ Deno.test("mtp drafter: a draft continues from the last valid row, and then from
   );
   assertEquals(first, [[9, [0], undefined], [39, [20, 21], undefined]]);
   assertEquals(second, [[10, [0], undefined]]);
+});
+
+Deno.test("mtp drafter: without a KV cache of the layer, all tokens have one position and see the tokens before it", async () => {
+  const backend = new Drafting();
+  const sequence = sequenceOf(70);
+  sequence.kv.windows.push({ first: 2, blocks: Int32Array.of(50, 51, 52, 53), end: 3 });
+  const drafter = backend.drafterOf({ onePosition: true });
+  drafter.computed([rowsOf(sequence, 0)]);
+  assertEquals(tokensOf(await drafter.draft([{ sequence, most: 2 }])), [[170, 171]]);
+  // The window of the row before may begin one block earlier.
+  const windowTables = [{ first: 1, blocks: Int32Array.of(51, 52) }];
+  for (const { sequences: [{ cached, places, windowTables: tables }] } of backend.inputs) {
+    assertEquals([cached, places, tables], [68, Uint32Array.of(69, 69, 69), windowTables]);
+  }
 });
 
 Deno.test("mtp drafter: returns no draft for sequences without a row to continue from", async () => {

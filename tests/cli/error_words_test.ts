@@ -38,11 +38,11 @@ const CASES: Record<string, Case> = {
   "options of a model": {
     error: thrown(() => checkTogether({ speculate: "draft" })),
     flags:
-      "--speculate draft needs a smaller model of the same vocabulary or an EAGLE-3 drafter: name its file with --draft",
+      "--speculate draft needs a smaller model of the same vocabulary or a drafter made for the model: name its file with --draft",
     options:
-      'speculate: "draft" needs a smaller model of the same vocabulary or an EAGLE-3 drafter: name its file with draft',
+      'speculate: "draft" needs a smaller model of the same vocabulary or a drafter made for the model: name its file with draft',
     http:
-      "the server setting speculate=draft needs a smaller model of the same vocabulary or an EAGLE-3 drafter: name its file with " +
+      "the server setting speculate=draft needs a smaller model of the same vocabulary or a drafter made for the model: name its file with " +
       "the server setting draft",
   },
   "a request of the engine": {

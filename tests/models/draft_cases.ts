@@ -1,6 +1,7 @@
 /** Cases of the draft layer test, with the exact answers that `deno task parity:drafts` generated. */
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { Eagle3Options } from "../../testing/synth/eagle3.ts";
+import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
+import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";
 import type { Architecture, SynthOptions } from "../../testing/synth/synth.ts";
 
 export interface DraftModel {
@@ -8,7 +9,16 @@ export interface DraftModel {
   readonly name: string;
   readonly options: SynthOptions;
   /** A drafter in another file, used instead of the model's own draft layer. */
-  readonly drafter?: Eagle3Options;
+  readonly drafter?: DrafterCase;
+}
+
+export interface DrafterCase {
+  /** Returns the drafter's file for the model's file. */
+  readonly make: (model: Uint8Array) => Uint8Array<ArrayBuffer>;
+  /** The drafter's own vocabulary, as token ids of the model. */
+  readonly tokens?: readonly number[];
+  /** Whether all tokens of a draft have the position of the first one, and see the tokens before it. */
+  readonly onePosition?: boolean;
 }
 
 /** Layers before the draft layer: of the hybrids three of Gated DeltaNet, one of attention. */
@@ -33,7 +43,7 @@ const drafted = (
 ): DraftModel => ({
   name: `eagle3-${name}`,
   options: { architecture, types: [drafter.type], seed: 1, layers: LAYERS },
-  drafter: { ...drafter, seed: 1 },
+  drafter: { tokens: drafter.tokens, make: (model) => synthesizeEagle3(model, { ...drafter, seed: 1 }) },
 });
 
 /** The drafters share different tensors with the model and have different norms. Layer 4 means the last layer's output. */
@@ -51,6 +61,23 @@ export const EAGLE3_MODELS: readonly DraftModel[] = [
     normBeforeFc: true,
   }),
   drafted("qwen3moe-F32", "qwen3moe", { type: "F32", layers: [1, 2, 3], sharesOutput: true }),
+  ...(["gemma4", "falcon-h1", "lfm2", "afmoe", "nemotron_h"] as const).map((architecture) => (
+    drafted(`${architecture}-F32`, architecture, { type: "F32", layers: [1, 3, LAYERS] })
+  )),
+];
+
+/** Returns a model of Gemma 4 with its drafter. */
+const assisted = (architecture: Architecture, type: TensorType): DraftModel => ({
+  name: `assistant-${architecture}-${type}`,
+  options: { architecture, types: [type], seed: 1 },
+  drafter: { onePosition: true, make: (model) => synthesizeGemma4Assistant(model, { type, seed: 1 }) },
+});
+
+/** The first model's last layers read earlier layers' KV caches. Prompts are longer than the window. */
+export const ASSISTANT_MODELS: readonly DraftModel[] = [
+  assisted("gemma4", "F32"),
+  assisted("gemma4", "Q8_0"),
+  assisted("gemma4_moe", "F32"),
 ];
 
 /** Number of prompt tokens in each case. The first draft follows the second token. */

@@ -3,6 +3,7 @@ import { assert, assertEquals } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
 import {
+  ASSISTANT_MODELS,
   DRAFT_MODELS,
   DRAFT_PROMPTS,
   DRAFT_TABLE_URL,
@@ -17,8 +18,7 @@ import {
   shuffledBlocks,
 } from "../../testing/kernel_model.ts";
 import { digest, type ExactStep, prompt, unpackStep } from "./parity_cases.ts";
-import { loadWithEagle3 } from "./eagle3_files.ts";
-import { synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
+import { loadWithDrafter } from "./drafter_files.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { everyNth, fullTier } from "../../testing/tier.ts";
 
@@ -30,33 +30,41 @@ const plan = (file: GgufFile) => buildPlan(file, undefined, undefined, { drafts:
 const open = async ({ options, drafter }: DraftModel, cpu: CpuModelOptions = {}) => {
   const bytes = synthesize(options);
   return drafter
-    ? (await loadWithEagle3(bytes, synthesizeEagle3(bytes, drafter), SIZE, { threads: 2, ...cpu })).model
+    ? (await loadWithDrafter(bytes, drafter.make(bytes), SIZE, { threads: 2, ...cpu })).model
     : await KernelModel.loadAs(plan, bytes, SIZE, { threads: 2, ...cpu });
 };
-const ALL = [...DRAFT_MODELS, ...EAGLE3_MODELS];
-const MODELS = [...everyNth(3, DRAFT_MODELS), ...everyNth(3, EAGLE3_MODELS)];
+const ALL = [...DRAFT_MODELS, ...EAGLE3_MODELS, ...ASSISTANT_MODELS];
+const MODELS = [DRAFT_MODELS, EAGLE3_MODELS, ASSISTANT_MODELS].flatMap((models) => everyNth(3, models));
 const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
 
-/** Returns the tier that tests a model. EAGLE-3 drafters are tested only in the full tier. */
-const tierOf = (name: string) => name.startsWith("eagle3") ? fullTier : Deno;
+/** Returns the tier that tests a model. Drafters of other files are tested only in the full tier. */
+const tierOf = (name: string) => modelOf(name).drafter ? fullTier : Deno;
+
+/** Returns the number of entries that precede a draft's token, and the token's position. */
+function placeOf(name: string, position: number, drafted: number) {
+  return modelOf(name).drafter?.onePosition
+    ? { cached: position - 1, position }
+    : { cached: position + drafted };
+}
 
 /** Log-probabilities of the exact steps' tokens, along consecutive drafts. */
 async function drafted(
+  name: string,
   model: KernelModel,
   tokens: readonly number[],
   steps: readonly ExactStep[],
   cut = 0,
-  vocabulary?: readonly number[],
 ) {
+  const vocabulary = modelOf(name).drafter?.tokens;
   const blockTable = shuffledBlocks(0, BLOCKS);
   if (cut > 0) await model.step([{ tokens: tokens.slice(0, cut), blockTable }]);
   await model.step([{ tokens: tokens.slice(cut, -1), cached: cut, blockTable }]);
   const found: number[][] = [];
   let token = tokens.at(-1)!;
   for (const [i, { ids }] of steps.entries()) {
-    const cached = tokens.length - 1 + i;
     const wanted = [{ candidates: 1, probe: ids }];
-    const [row] = await model.draft([{ token, cached, from: tokens.length - 2 - cut, blockTable, wanted }]);
+    const place = placeOf(name, tokens.length - 1, i);
+    const [row] = await model.draft([{ token, ...place, from: tokens.length - 2 - cut, blockTable, wanted }]);
     found.push(Array.from(row.probed, (logit) => logit - row.logSumExp));
     token = vocabulary?.[ids[0]] ?? ids[0];
   }
@@ -72,12 +80,11 @@ interface Distances {
 
 async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Distances> {
   using model = await open(modelOf(name), cpu);
-  const vocabulary = modelOf(name).drafter?.tokens;
   const all: number[] = [];
   const topFive: number[] = [];
   for (const [i, length] of DRAFT_PROMPTS.entries()) {
     const steps = TABLE[name].cases[i].map(unpackStep);
-    const found = await drafted(model, prompt(length), steps, 0, vocabulary);
+    const found = await drafted(name, model, prompt(length), steps);
     for (const [s, { logprobs }] of steps.entries()) {
       const off = logprobs.map((exact, k) => Math.abs(exact - found[s][k]));
       all.push(...off);
@@ -116,20 +123,20 @@ for (const { name, options: { types } } of MODELS) {
   });
 }
 
-for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0"]) {
+for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0"]) {
   tierOf(name).test(`drafts: ${name}'s are bit-identical for every chunking of the prompt`, async () => {
     const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
     using model = await open(modelOf(name));
-    const whole = await drafted(model, prompt(300), steps);
+    const whole = await drafted(name, model, prompt(300), steps);
     for (const cut of [1, 31, 32, 200, 298]) {
-      assertEquals(await drafted(model, prompt(300), steps, cut), whole, `cut after ${cut}`);
+      assertEquals(await drafted(name, model, prompt(300), steps, cut), whole, `cut after ${cut}`);
     }
     using alone = await open(modelOf(name), { threads: 1 });
-    assertEquals(await drafted(alone, prompt(300), steps), whole);
+    assertEquals(await drafted(name, alone, prompt(300), steps), whole);
   });
 }
 
-for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0"]) {
+for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0"]) {
   const what = `${name}'s sequences have the same drafts and answers as when each runs alone`;
   tierOf(name).test(`drafts: ${what}`, () => sameAsAlone(name));
 }
@@ -143,20 +150,23 @@ async function sameAsAlone(name: string): Promise<void> {
   const from = (run: number) =>
     runs.slice(0, run + 1).reduce((sum, { tokens }) => sum + tokens.length, 0) - 1;
   const next = runs.map(({ tokens, blockTable }, i) => (
-    { token: 50 + i, cached: tokens.length, from: from(i), blockTable, wanted }
+    { token: 50 + i, ...placeOf(name, tokens.length, 0), from: from(i), blockTable, wanted }
   ));
-  const answer = ({ token, cached, blockTable }: typeof next[number], slot: number) => (
-    { tokens: [token], cached, blockTable, slot, wanted }
+  const second = (run: typeof next[number], i: number) => (
+    { ...run, token: 60, ...placeOf(name, runs[i].tokens.length, 1) }
+  );
+  const answer = ({ token, blockTable }: typeof next[number], slot: number) => (
+    { tokens: [token], cached: runs[slot].tokens.length, blockTable, slot, wanted }
   );
   const prompts = await model.step(runs);
   const together = await model.draft(next);
-  const later = await model.draft(next.map((run) => ({ ...run, token: 60, cached: run.cached + 1 })));
+  const later = await model.draft(next.map(second));
   const after = await model.step(next.map(answer));
   for (const [i, run] of runs.entries()) {
     assertEquals(await model.step([run]), [prompts[i]]);
     const row = { ...next[i], from: run.tokens.length - 1 };
     assertEquals(await model.draft([row]), [together[i]]);
-    assertEquals(await model.draft([{ ...row, token: 60, cached: row.cached + 1 }]), [later[i]]);
+    assertEquals(await model.draft([second(row, i)]), [later[i]]);
     // The answer overwrites the blocks of the drafts.
     assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
   }
@@ -186,7 +196,7 @@ Deno.test("drafts: from the first tokens of the vocabulary have the same logits 
   assert(some.logSumExp < all.logSumExp);
 });
 
-for (const name of ["qwen35-Q8_0", "eagle3-llama-F32", "eagle3-qwen35-Q8_0"]) {
+for (const name of ["qwen35-Q8_0", "eagle3-llama-F32", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0"]) {
   tierOf(name).test(
     `drafts: ${name}'s answers are the same with and without the layer that drafts`,
     async () => {

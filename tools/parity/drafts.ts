@@ -3,8 +3,8 @@
  * computed by exact/. README.md in this folder lists the required programs.
  */
 import { join } from "@std/path";
-import { synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
 import {
+  ASSISTANT_MODELS,
   DRAFT_MODELS,
   DRAFT_PROMPTS,
   DRAFT_STEPS,
@@ -18,12 +18,12 @@ import { EXACT, run } from "./programs.ts";
 const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
 try {
   const table: Record<string, { sha256: string; cases: string[][] }> = {};
-  for (const { name, options, drafter } of [...DRAFT_MODELS, ...EAGLE3_MODELS]) {
+  for (const { name, options, drafter } of [...DRAFT_MODELS, ...EAGLE3_MODELS, ...ASSISTANT_MODELS]) {
     const bytes = synthesize(options);
     const path = join(folder, `${name}.gguf`);
     await Deno.writeFile(path, bytes);
     const drafterPath = join(folder, `${name}-drafter.gguf`);
-    if (drafter) await Deno.writeFile(drafterPath, synthesizeEagle3(bytes, drafter));
+    if (drafter) await Deno.writeFile(drafterPath, drafter.make(bytes));
     const from = drafter ? ["--drafter", drafterPath] : ["--draft"];
     const args = [EXACT, ...from, "--steps", `${DRAFT_STEPS}`, "--top", `${TOP}`, path];
     const lines = await run("python3", args, folder, JSON.stringify(DRAFT_PROMPTS.map(prompt)));

@@ -8,6 +8,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
 import { groupedAttention } from "../parts/grouped_attention.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import type { Rope } from "../parts/rope.ts";
 import { feedForward, sharedMixture } from "../parts/shared_experts.ts";
 import { readSigmoidExperts } from "./sigmoid_experts.ts";
@@ -33,6 +34,7 @@ function buildAfmoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const near = { table: ropeTable(b, rope.angles({ base })), window: keys.window() };
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    handOut(b, x, layer);
     const attn = groupedAttention(b, rmsNorm(b, x, name("attn_norm"), eps), {
       ...slides[layer] && near,
       heads: h.headCount,
@@ -53,5 +55,6 @@ function buildAfmoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       : sharedMixture(b, ffnIn, experts, name, width, weighed);
     postNorm(b, made, name("post_ffw_norm"), eps, x);
   }
+  handOut(b, x, h.blockCount);
   return x;
 }

@@ -10,8 +10,10 @@ import { postNorm, type PostNormOptions } from "../../plan/ops/post_norm.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { HeadShape } from "../../plan/plan.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { geGlu, geGluRows } from "../parts/geglu.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { placeImages } from "../parts/images.ts";
 import { experts, router } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
@@ -41,8 +43,8 @@ export interface Kind {
   readonly window: number;
   /** Whether an image's rows attend only to their own and earlier positions. */
   readonly causal: boolean;
-  /** Index of the last KV cache that a layer of this kind wrote. */
-  kept?: number;
+  /** Heads and KV cache of the last layer of this kind. */
+  kept?: HeadShape;
 }
 
 function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
@@ -59,6 +61,7 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const kind = sliding[layer] ? kinds.sliding : kinds.full;
+    handOut(b, x, layer);
     const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     const attn = attentionHalf(b, attnIn, h, h.layers[layer], kind, layer < own, name);
     postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
@@ -72,6 +75,9 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const made = layerInput(b, x, perLayer, h, layer);
     postNorm(b, made, name("post_norm"), h.epsilon, x, last);
   }
+  handOut(b, x, h.blockCount);
+  b.lastCaches.full = kinds.full.kept;
+  b.lastCaches.sliding = kinds.sliding.kept;
   return x;
 }
 
@@ -198,7 +204,7 @@ export function attentionHalf(
   name: TensorName,
 ): Value {
   const { headDim, rotated, table, window, causal } = kind;
-  const layer = own ? b.kvLayer({ heads: kvHeads, headDim }) : kind.kept;
+  const layer = own ? b.kvLayer({ heads: kvHeads, headDim }) : kind.kept?.layer;
   if (layer === undefined) {
     const keys = ArchitectureKeys.of(b.file.metadata);
     return keys.refuse(
@@ -207,10 +213,9 @@ export function attentionHalf(
       "so few that a layer of each kind is left",
     );
   }
-  kind.kept = layer;
   // Some files have unused keys and values in layers that read another layer's cache.
   if (!own) b.leaveOut((tensor) => UNREAD.some((part) => tensor === `${name(part)}.weight`));
-  const shape = { layer, heads, kvHeads, headDim, gated: false };
+  const shape = kind.kept = { layer, heads, kvHeads, headDim, gated: false };
   // Without a tensor of values, the keys before norm and rotation serve as values.
   const hasValues = b.file.tensors.has(`${name("attn_v")}.weight`);
   const kv = kvHeads * headDim;

@@ -6,6 +6,7 @@ import { embed } from "../../plan/ops/embed.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
 import type { Rope } from "../parts/rope.ts";
 import { feedForward } from "../parts/shared_experts.ts";
@@ -25,6 +26,7 @@ function buildFalconH1(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const heads = { scale: 1 / Math.sqrt(h.keyLength), table: ropeTable(b, rope.angles()), interleaved: false };
   for (const [i, layer] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
+    handOut(b, x, i);
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     mixAttention(b, mixIn, h, layer, heads, name, residual);
     mixMamba2(b, mixIn, { ...mamba, normed }, h.epsilon, name, residual);
@@ -32,5 +34,6 @@ function buildFalconH1(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const ffnIn = rmsNorm(b, x, { whole: name("ffn_norm") }, h.epsilon);
     feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }
+  handOut(b, x, h.blockCount);
   return x;
 }

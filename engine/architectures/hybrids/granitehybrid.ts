@@ -7,6 +7,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
 import { addGraniteMixture, readGraniteExperts } from "../parts/granite_experts.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
 import type { Rope } from "../parts/rope.ts";
 import { feedForward } from "../parts/shared_experts.ts";
@@ -34,6 +35,7 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const experts = readGraniteExperts(b.file, h, keys);
   for (const [i, layer] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
+    handOut(b, x, i);
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     if (layer.kvHeads === 0) mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
     else mixAttention(b, mixIn, h, layer, { scale, table, interleaved: hasPositions }, name, residual);
@@ -41,5 +43,6 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     if (experts) addGraniteMixture(b, ffnIn, experts, name, residual);
     else feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }
+  handOut(b, x, h.blockCount);
   return x;
 }

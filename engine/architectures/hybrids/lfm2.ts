@@ -10,6 +10,7 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { glu } from "../../plan/ops/glu.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { groupedAttention } from "../parts/grouped_attention.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
@@ -42,6 +43,7 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
   const experts = denseLayers < h.blockCount ? readExpertHparams(b.file, h, "sigmoid") : undefined;
   for (const [i, layer] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
+    handOut(b, x, i);
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     if (layer.kvHeads === 0) convolution(b, mixIn, x, taps, name);
     else headNormedAttention(b, mixIn, x, h, { layer, table, window }, name);
@@ -53,6 +55,7 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
     const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), layer.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: x }]);
   }
+  handOut(b, x, h.blockCount);
   return x;
 }
 

@@ -3,6 +3,7 @@ import { readMambaHparams } from "../../gguf/hparams/mamba_hparams.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import type { Architecture } from "../architecture.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixMamba2 } from "../parts/mamba_hybrid.ts";
 
 /**
@@ -16,8 +17,10 @@ export const MAMBA2: Architecture = {
     const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
     for (let layer = 0; layer < h.blockCount; layer++) {
       const name = (tensor: string) => `blk.${layer}.${tensor}`;
+      handOut(b, x, layer);
       mixMamba2(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), mamba, h.epsilon, name, { addTo: x });
     }
+    handOut(b, x, h.blockCount);
     return x;
   },
 };

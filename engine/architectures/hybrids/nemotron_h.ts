@@ -10,6 +10,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
 import { leaveOutDrafting } from "../left_out.ts";
 import { addDraftLayer } from "../parts/draft_layer.ts";
+import { handOut } from "../parts/hidden_rows.ts";
 import { mixAttention, mixKeys, mixMamba2 } from "../parts/mamba_hybrid.ts";
 import { experts, router } from "../parts/mixture.ts";
 
@@ -54,6 +55,7 @@ function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): V
   const residual = { addTo: x };
   for (const [i, layer] of h.layers.slice(0, layers).entries()) {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
+    handOut(b, x, i);
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     if (layer.feedForwardLength > 0) {
       feedForward(b, mixIn, layer.feedForwardLength, name, residual);
@@ -63,6 +65,7 @@ function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): V
       mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
     }
   }
+  handOut(b, x, layers);
   if (b.drafts) {
     // One layer is attention and experts, each behind its norm.
     const norm = (x: Value, name: string) => rmsNorm(b, x, name, h.epsilon);

@@ -3,7 +3,7 @@ from gguf import GGUFReader
 
 import newer_types  # noqa: F401, registers them
 from arcee import Arcee
-from gemma import Gemma, Gemma2, Gemma3, Gemma4, GemmaEmbedding
+from gemma import Gemma, Gemma2, Gemma3, Gemma4, Gemma4Assistant, GemmaEmbedding
 from gemma3n import Gemma3n
 from deci import Deci
 from described import Described
@@ -129,6 +129,7 @@ FAMILIES = {
     "kimi-linear": KimiLinear,
     "bailingmoe3": BailingMoe3,
     "eagle3": Eagle3,
+    "gemma4-assistant": Gemma4Assistant,
 }
 
 

@@ -1,7 +1,7 @@
 """Gemma 3 (arXiv 2503.19786) and Gemma 4: norms before and after each half, GeGLU, windows in most layers."""
 import numpy as np
 
-from model import Model, softmax
+from model import Cache, Model, softmax
 
 
 def gelu(x):
@@ -141,9 +141,10 @@ class Gemma4(Gemma3):
         mixed = self.norm(self.experts(x, name), f"{name}.post_ffw_norm_2")
         return x + self.norm(dense + mixed, f"{name}.post_ffw_norm")
 
-    def rows(self, tokens, cache):
+    def layer_rows(self, tokens, cache):
         """Each layer gets its own embedding of the token, beside a projection of the row."""
         x, columns = self.embed(tokens), self.key("embedding_length_per_layer_input")
+        rows = [x]
         if columns:
             shape = (len(tokens), self.layers, columns)
             projected = self.linear(x, "per_layer_model_proj").reshape(shape) / np.sqrt(x.shape[-1])
@@ -156,5 +157,46 @@ class Gemma4(Gemma3):
                 gated = gelu(self.linear(x, f"{name}.inp_gate")) * inputs[:, layer]
                 x = x + self.norm(self.linear(gated, f"{name}.proj"), f"{name}.post_norm")
             x = x * self.weights.get(f"{name}.layer_output_scale.weight", 1)
+            rows.append(x)
         cache.length += len(tokens)
-        return self.norm(x, self.output_norm)
+        return rows
+
+
+class Gemma4Assistant(Gemma4):
+    """A drafter of Gemma 4 (transformers, models/gemma4_assistant): layers that read the KV caches of the model's last layers."""
+
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.layers = self.key("block_count")
+
+    def cross(self, x, layer, model, cache, position):
+        name, slides = f"blk.{layer}", self.slides(layer)
+        source = max(i for i in range(model.own) if model.slides(i) == slides)
+        first = max(0, position - self.window(layer) + 1) if slides else 0
+        keys, values = cache.keys[source][first:position], cache.values[source][first:position]
+        _, kv_heads, dim = keys.shape
+        q = self.norm(self.linear(x, f"{name}.attn_q").reshape(1, self.heads, dim), f"{name}.attn_q_norm")
+        q = self.rotate(q, position, layer).reshape(kv_heads, -1, dim)
+        mixed = np.einsum("hgm,mhd->hgd", softmax(np.einsum("hgd,mhd->hgm", q, keys)), values)
+        return self.linear(mixed.reshape(1, -1), f"{name}.attn_output")
+
+    def drafts_of(self, model, tokens, steps, top):
+        """As Eagle3.drafts_of. All steps have the position of the last token, and see the tokens before it."""
+        cache, position, token, out = Cache(model.layers), len(tokens) - 1, tokens[-1], []
+        hidden = model.rows(tokens[:-1], cache)[-1:]
+        for _ in range(steps):
+            x = self.linear(np.concatenate([model.embed([token]), hidden], axis=1), "nextn.pre_projection")
+            for layer in range(self.layers):
+                name = f"blk.{layer}"
+                mixed = self.cross(self.norm(x, f"{name}.attn_norm"), layer, model, cache, position)
+                x = x + self.norm(mixed, f"{name}.post_attention_norm")
+                x = x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
+                x = x * self.weights[f"{name}.layer_output_scale.weight"]
+            last = self.norm(x, self.output_norm)
+            logits, hidden = self.linear(last, "token_embd")[0], self.linear(last, "nextn.post_projection")
+            logits = logits - logits.max()
+            row = logits - np.log(np.exp(logits).sum())
+            order = np.argsort(-row, kind="stable")[:top]
+            token = int(order[0])
+            out.append({"token": token, "top": [[int(i), float(row[i])] for i in order]})
+        return out

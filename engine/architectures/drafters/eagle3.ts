@@ -3,6 +3,7 @@ import { GgufError, quote } from "../../gguf/errors.ts";
 import { type Hparams, readHparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { RowsWanted } from "../../plan/extra_rows.ts";
 import { candidates } from "../../plan/ops/candidates.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { glu } from "../../plan/ops/glu.ts";
@@ -13,12 +14,11 @@ import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { shift } from "../../plan/ops/shift.ts";
-import { draftTokens } from "./draft_layer.ts";
-import { groupedAttention, groupedKeys } from "./grouped_attention.ts";
-import { isRopeFactors, readFactors, Rope } from "./rope.ts";
-
-/** Value of `general.architecture` in a drafter's file. */
-export const EAGLE3 = "eagle3";
+import { draftTokens } from "../parts/draft_layer.ts";
+import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
+import { handedOut } from "../parts/hidden_rows.ts";
+import { readFactors, Rope } from "../parts/rope.ts";
+import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
 
 /** Number of model layers whose input rows a drafter reads. */
 const ROWS = 3;
@@ -29,13 +29,9 @@ const TENSORS =
 const MOST_COLUMNS = 131_072;
 
 /** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from hidden rows of a model. */
-export interface Eagle3 {
+interface Eagle3 extends RowsWanted {
   readonly hparams: Hparams;
   readonly rope: Rope;
-  /** Layers of the model whose input rows the drafter reads, in the order of the rows' columns. */
-  readonly layers: readonly number[];
-  /** Number of columns of each of these rows. */
-  readonly columns: number;
   /** Whether the attention's output is added to the normed row instead of to the row. */
   readonly normBeforeResidual: boolean;
   /** Whether the model's rows are normed before their projection. */
@@ -47,17 +43,12 @@ export interface Eagle3 {
   readonly tokens: number;
 }
 
-export function isEagle3({ metadata }: GgufFile): boolean {
-  return metadata.entries.get("general.architecture") === EAGLE3;
-}
-
 /**
  * Returns the description of a drafter for `model`. The drafter may use the model's embedding and output matrix.
  * `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError.
  */
-export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: number): Promise<Eagle3> {
-  const unknown = [...file.tensors.keys()].find((name) => !TENSORS.test(name) && !isRopeFactors(name));
-  if (unknown !== undefined) refuse(`tensor ${quote(unknown)}`, "is not a tensor of an EAGLE-3 drafter");
+export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: number): Promise<Drafter> {
+  requireKnown(file, TENSORS, "an EAGLE-3 drafter");
   const tensors = new Map(file.tensors);
   const has = (name: string) => tensors.has(`${name}.weight`);
   const shared = (name: string) => model.tensors.has(`${name}.weight`) ? name : "token_embd";
@@ -69,17 +60,18 @@ export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: numbe
   const keys = ArchitectureKeys.of(file.metadata);
   if (hparams.blockCount !== 1) keys.refuse("block_count", String(hparams.blockCount), "1");
   const flag = (name: string) => file.metadata.getBoolean(keys.name(name), false);
-  return {
+  const drafter: Eagle3 = {
     hparams,
     rope: new Rope(hparams, await readFactors(whole, hparams)),
     layers: readLayers(keys),
-    columns: keys.count("target_hidden_size", MOST_COLUMNS),
     normBeforeResidual: flag("norm_before_residual"),
     normBeforeFc: flag("norm_before_fc"),
     embedding,
     output,
     tokens: tokens ?? hparams.vocabSize,
   };
+  const columns = keys.count("target_hidden_size", MOST_COLUMNS);
+  return { hparams, layers: drafter.layers, columns, add: (b) => addEagle3(b, drafter) };
 }
 
 /** Returns the layers whose input rows the drafter reads. Older files have another key. */
@@ -93,34 +85,10 @@ function readLayers(keys: ArchitectureKeys): number[] {
 }
 
 function requireOf({ tensors }: GgufFile, name: string): TensorInfo {
-  return tensors.get(name) ?? refuse(`tensor ${quote(name)}`, "is missing in the drafter and in its model");
-}
-
-function refuse(field: string, detail: string): never {
-  throw new GgufError("GGUF_HPARAM", detail, { field });
-}
-
-/** Returns the name of a drafter's tensor in the joined file. The drafter's layer is numbered after the model's layers. */
-function joinedName(name: string, model: GgufFile): string {
-  const layer = model.metadata.getCount(`${model.metadata.getString("general.architecture")}.block_count`);
-  return name.startsWith("blk.0.") ? `blk.${layer}.eagle3.${name.slice("blk.0.".length)}` : `eagle3.${name}`;
-}
-
-/** Returns the model's file with the drafter's tensors added. Their names contain "eagle3.". */
-export function joinEagle3(model: GgufFile, drafter: GgufFile): GgufFile {
-  const tensors = new Map(model.tensors);
-  for (const info of drafter.tensors.values()) {
-    if (isRopeFactors(info.name)) continue;
-    const name = joinedName(info.name, model);
-    tensors.set(name, { ...info, name });
-  }
-  return {
-    ...model,
-    paths: [...model.paths, ...drafter.paths],
-    fileSize: model.fileSize + drafter.fileSize,
-    tensors,
-    open: (path) => drafter.paths.includes(path) ? drafter.open(path) : model.open(path),
-  };
+  const info = tensors.get(name);
+  if (info) return info;
+  const detail = "is missing in the drafter and in its model";
+  throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
 }
 
 /**
@@ -130,15 +98,15 @@ export function joinEagle3(model: GgufFile, drafter: GgufFile): GgufFile {
  * its previous row; the sources have no cache entry for it. Sources: "EAGLE-3" (arXiv 2503.01840); llama.cpp,
  * src/models/eagle3.cpp; vLLM, llama_eagle3.py.
  */
-export function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
+function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
   const { hparams: h, normBeforeFc, normBeforeResidual } = drafter;
-  const rows = drafter.layers.map((layer) => b.handedOut.get(layer) ?? refuseModel(b));
+  const rows = drafter.layers.map((layer) => handedOut(b, layer));
   const name = (tensor: string) => joinedName(`blk.0.${tensor}`, b.file);
   const width = h.embeddingLength;
   const norm = (x: Value, name: string, rows?: "logits") => rmsNorm(b, x, name, h.epsilon, rows);
   const joined = rows.reduce((before, next) => join(b, before, next));
-  const all = normBeforeFc ? norm(joined, "eagle3.enc.output_norm") : joined;
-  const [hidden] = linear(b, all, [{ name: "eagle3.fc", rows: width }]);
+  const all = normBeforeFc ? norm(joined, "drafter.enc.output_norm") : joined;
+  const [hidden] = linear(b, all, [{ name: "drafter.fc", rows: width }]);
   const heads = {
     heads: h.headCount,
     kvHeads: h.headCountKv,
@@ -164,15 +132,7 @@ export function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
     linear(b, ffn, [{ name: name("ffn_down"), rows: width, addTo: row }]);
     // Without its own vocabulary, the drafter drafts from the most frequent tokens, as a model's own layer does.
     const first = drafter.tokens < h.vocabSize ? drafter.tokens : draftTokens(b, h);
-    candidates(b, norm(row, "eagle3.output_norm", "logits"), drafter.tokens, {}, drafter.output, first);
+    candidates(b, norm(row, "drafter.output_norm", "logits"), drafter.tokens, {}, drafter.output, first);
     keep(b, row, hidden);
   });
-}
-
-function refuseModel({ file }: PlanBuilder): never {
-  const architecture = quote(file.metadata.getString("general.architecture"));
-  return refuse(
-    'key "general.architecture"',
-    `architecture ${architecture} hands out no rows for an EAGLE-3 drafter`,
-  );
 }

@@ -1,4 +1,4 @@
-/** Tests EAGLE-3 drafters with the kernels: answers equal those without drafts, and drafters of other models are refused. */
+/** Tests drafters of other files with the kernels: answers equal those without drafts, and drafters of other models are refused. */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GgufError } from "../../engine/gguf/errors.ts";
 import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
@@ -8,7 +8,7 @@ import { inspectModel } from "../../engine/load/inspect.ts";
 import { loadEngine, measureModel } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import type { Engine, GenerateRequest, KvType } from "../../engine/mod.ts";
-import { loadWithEagle3, withFiles } from "./eagle3_files.ts";
+import { loadWithDrafter, withFiles } from "./drafter_files.ts";
 import { carriesRows } from "../../engine/plan/ops/registry.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
 import { MtpDrafter } from "../../engine/speculation/mtp.ts";
@@ -16,7 +16,8 @@ import { Speculation } from "../../engine/speculation/speculation.ts";
 import { FreeRows } from "../../engine/speculation/testing.ts";
 import { engineOver } from "../../testing/engine.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
-import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/eagle3.ts";
+import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
+import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 import { compareCrowd } from "./preemption.ts";
@@ -36,12 +37,16 @@ function floatsOf(bytes: Uint8Array, name: string): Float32Array {
   return new Float32Array(bytes.buffer as ArrayBuffer, offset, byteLength / 4);
 }
 
-/**
- * Returns a seeded model that often repeats tokens, and a drafter that proposes the model's most likely token again. The
- * drafter's vocabulary has the model's tokens in reverse order.
- */
+/** Returns a seeded model that often repeats tokens, and a drafter that proposes the last token again. */
 function repeating(architecture: Architecture): Files {
   const model = synthesize({ architecture, types: ["F32"], seed: 1, layers: LAYERS });
+  return architecture === "gemma4" ? repeatingGemma4(model) : repeatingEagle3(model);
+}
+
+/**
+ * The drafter proposes the model's most likely token. Its vocabulary has the model's tokens in reverse order.
+ */
+function repeatingEagle3(model: Uint8Array<ArrayBuffer>): Files {
   const embedding = floatsOf(model, "token_embd.weight");
   if (parseGguf(model).tensors.has("output.weight")) floatsOf(model, "output.weight").set(embedding);
   const options: Eagle3Options = { type: "F32", seed: 1, layers: [1, 2, LAYERS], tokens: REVERSED };
@@ -56,6 +61,31 @@ function repeating(architecture: Architecture): Files {
   const projection = floatsOf(drafter, "fc.weight").fill(0);
   for (let row = 0; row < width; row++) projection[row * 3 * width + 2 * width + row] = 1;
   for (const name of ["attn_output", "ffn_down"]) floatsOf(drafter, `blk.0.${name}.weight`).fill(0);
+  return { model, drafter };
+}
+
+/**
+ * The drafter has the first columns of the model's embedding, and its layers add nothing. It is wrong after every third
+ * token.
+ */
+function repeatingGemma4(model: Uint8Array<ArrayBuffer>): Files {
+  for (const name of parseGguf(model).tensors.keys()) {
+    if (!/post_(attention_norm|ffw_norm|norm)/.test(name)) continue;
+    const norm = floatsOf(model, name);
+    norm.set(norm.map((weight) => 0.25 * weight));
+  }
+  const drafter = synthesizeGemma4Assistant(model, { type: "F32", seed: 1 });
+  const [from, to] = [model, drafter].map((bytes) => floatsOf(bytes, "token_embd.weight"));
+  const [width, columns] = [from, to].map(({ length }) => length / VOCABULARY);
+  for (let token = 0; token < VOCABULARY; token++) {
+    const drafted = token % 3 === 0 ? token + 1 : token;
+    to.set(from.subarray(token * width, token * width + columns), drafted * columns);
+  }
+  const projection = floatsOf(drafter, "nextn.pre_projection.weight").fill(0);
+  for (let row = 0; row < columns; row++) projection[row * 2 * width + row] = 1;
+  for (const name of parseGguf(drafter).tensors.keys()) {
+    if (/attn_output|ffn_down/.test(name)) floatsOf(drafter, name).fill(0);
+  }
   return { model, drafter };
 }
 
@@ -97,9 +127,9 @@ async function answers(engine: Engine): Promise<number[][]> {
   return [...alone, await tokensOf(engine, next)];
 }
 
-for (const architecture of ["llama", "qwen35"] as const) {
-  const { test } = architecture === "llama" ? Deno : fullTier;
-  test(`eagle3: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
+for (const architecture of ["llama", "qwen35", "gemma4"] as const) {
+  const { test } = architecture === "qwen35" ? fullTier : Deno;
+  test(`drafters: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
     const { model, drafter } = repeating(architecture);
     await withFiles(model, drafter, async (model, draft) => {
       const run = (options: Partial<LoadOptions>) =>
@@ -118,9 +148,17 @@ for (const architecture of ["llama", "qwen35"] as const) {
   });
 }
 
-for (const [architecture, kvType] of [["llama", "f16"], ["llama", "q8_0"], ["qwen35", "q4_0"]] as const) {
+const SCARCE = [
+  ["llama", "f16"],
+  ["llama", "q8_0"],
+  ["qwen35", "q4_0"],
+  ["gemma4", "q8_0"],
+  ["gemma4", "q4_0"],
+] as const;
+
+for (const [architecture, kvType] of SCARCE) {
   const what = `${architecture}'s answers in ${kvType} are those without drafts under memory pressure`;
-  fullTier.test(`eagle3: ${what}`, () => underPressure(architecture, kvType));
+  fullTier.test(`drafters: ${what}`, () => underPressure(architecture, kvType));
 }
 
 async function underPressure(architecture: Architecture, kvType: KvType): Promise<void> {
@@ -145,13 +183,15 @@ async function scarceEngine(
   kvType: KvType,
 ): Promise<Engine> {
   const parallel = 6;
-  const kvBlocks = blocksOfSequence({ windows: [], maxRows: 64 }, SIZE.contextLength) + 3;
   const limitsOf = (plan: Plan) => {
     const rows = carriesRows(plan);
+    const windows = plan.kv.windows.slice(1);
+    const kvBlocks = blocksOfSequence({ windows, maxRows: 64 }, SIZE.contextLength) + 3;
     const draftSlots = rows ? 32 + parallel : 3;
     const stateSlots = plan.states.length > 0 ? parallel + draftSlots + 3 : undefined;
     return {
       kvBlocks,
+      kvWindows: windows,
       stateSlots,
       maxRows: 64,
       maxLogitRows: 32,
@@ -164,11 +204,11 @@ async function scarceEngine(
   const cpu = { kvType, threads: 1 };
   const plan = await readPlan(parseGguf(bytes));
   const loaded = drafter
-    ? await loadWithEagle3(bytes, drafter, limitsOf, cpu)
-    : { plan, model: await KernelModel.load(bytes, limitsOf(plan), cpu), tokens: undefined };
+    ? await loadWithDrafter(bytes, drafter, limitsOf, cpu)
+    : { plan, model: await KernelModel.load(bytes, limitsOf(plan), cpu), opened: undefined };
   const { backend } = loaded.model;
   const speculation = drafter
-    ? new Speculation([new MtpDrafter(backend, loaded.tokens)], new FreeRows())
+    ? new Speculation([new MtpDrafter(backend, loaded.opened)], new FreeRows())
     : undefined;
   const limits = limitsOf(loaded.plan);
   return engineOver(
@@ -183,7 +223,7 @@ async function scarceEngine(
   );
 }
 
-Deno.test("eagle3: stored prompts include the drafter's keys and values, and other drafters do not use them", async () => {
+Deno.test("drafters: stored prompts include the drafter's keys and values, and other drafters do not use them", async () => {
   const { model, drafter } = repeating("llama");
   const other = synthesizeEagle3(model, { type: "F32", seed: 2, layers: [1, 2, LAYERS], tokens: REVERSED });
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
@@ -206,7 +246,7 @@ Deno.test("eagle3: stored prompts include the drafter's keys and values, and oth
   }
 });
 
-Deno.test("eagle3: a drafter's memory is counted, and its layer is part of the model's plan", async () => {
+Deno.test("drafters: a drafter's memory is counted, and its layer is part of the model's plan", async () => {
   const { model, drafter } = repeating("llama");
   await withFiles(model, drafter, async (model, draft) => {
     const plain = await measureModel({ ...SIZE, model });
@@ -223,6 +263,11 @@ Deno.test("eagle3: a drafter's memory is counted, and its layer is part of the m
 const LLAMA = { architecture: "llama", types: ["Q8_0"], seed: 1, layers: LAYERS } as const;
 const DRAFTER = { type: "Q8_0", seed: 1, layers: [1, 2, LAYERS] } as const;
 const other = (architecture: Architecture, more = {}) => synthesize({ ...LLAMA, architecture, ...more });
+
+const GEMMA4 = other("gemma4");
+const ASSISTANT = { type: "Q8_0", seed: 1 } as const;
+const assistant = (counts: Record<string, number>) =>
+  synthesizeGemma4Assistant(GEMMA4, { ...ASSISTANT, counts });
 
 const REFUSED: readonly (readonly [what: string, model: Uint8Array, drafter: Uint8Array, message: string])[] =
   [
@@ -260,26 +305,45 @@ const REFUSED: readonly (readonly [what: string, model: Uint8Array, drafter: Uin
       "an architecture that hands out no rows",
       other("gemma3n"),
       synthesizeEagle3(other("gemma3n"), DRAFTER),
-      'architecture "gemma3n" hands out no rows for an EAGLE-3 drafter',
+      'architecture "gemma3n" hands out no rows for a drafter',
+    ],
+    [
+      "another architecture than Gemma 4",
+      other("llama"),
+      assistant({}),
+      'it drafts for "gemma4", the model is "llama"',
+    ],
+    ["a narrower model of Gemma 4", GEMMA4, assistant({ embedding_length_out: 128 }), "rows of 128 columns"],
+    [
+      "another window",
+      GEMMA4,
+      assistant({ "attention.sliding_window": 20 }),
+      "its attention.sliding_window is 20, the model's is 24",
+    ],
+    [
+      "heads that the model's KV heads do not divide",
+      GEMMA4,
+      assistant({ "attention.head_count": 3 }),
+      "must be a divisor",
     ],
   ];
 
 for (const [what, model, drafter, message] of REFUSED) {
-  Deno.test(`eagle3: a drafter is refused for ${what}`, async () => {
+  Deno.test(`drafters: a drafter is refused for ${what}`, async () => {
     await withFiles(model, drafter, async (model, draft) => {
       await assertRejects(() => measureModel({ ...SIZE, model, draft }), Error, message);
     });
   });
 }
 
-Deno.test("eagle3: refuses a model's file that has a table of integers", () => {
+Deno.test("drafters: refuses a model's file that has a table of integers", () => {
   const file = parseGguf(other("llama"));
   const integers = new Map([["d2t", { path: "", offset: 0, length: 1 }]]);
   const error = assertThrows(() => buildPlan({ ...file, integers }), GgufError);
   assertEquals(error.field, 'tensor "d2t"');
 });
 
-Deno.test("eagle3: a drafter is refused as a model, and on a GPU", async () => {
+Deno.test("drafters: a drafter is refused as a model, and on a GPU", async () => {
   await withFiles(other("llama"), synthesizeEagle3(other("llama"), DRAFTER), async (model, draft) => {
     await assertRejects(() => measureModel({ model: draft }), Error, "this drafts tokens for a model");
     await assertRejects(

@@ -1,6 +1,7 @@
 import { readPlan } from "../../engine/architectures/registry.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
-import { openEagle3, type OpenedEagle3 } from "../../engine/load/load_eagle3.ts";
+import { openDrafter } from "../../engine/load/drafters/open.ts";
+import type { OpenedDrafter } from "../../engine/load/drafters/types.ts";
 import type { CompileOptions } from "../../engine/backend/backend.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
 import { type CpuModelOptions, KernelModel } from "../../testing/kernel_model.ts";
@@ -9,7 +10,7 @@ import { type CpuModelOptions, KernelModel } from "../../testing/kernel_model.ts
 export interface DraftingModel {
   readonly model: KernelModel;
   readonly plan: Plan;
-  readonly tokens: OpenedEagle3["tokens"];
+  readonly opened: OpenedDrafter;
 }
 
 /** Calls `use` with the paths of two files, which are removed afterwards. */
@@ -29,18 +30,17 @@ export async function withFiles<T>(
   }
 }
 
-/** Loads a model with an EAGLE-3 drafter, from the bytes of their files. */
-export function loadWithEagle3(
+/** Loads a model with a drafter, from the bytes of their files. */
+export function loadWithDrafter(
   model: Uint8Array,
   drafter: Uint8Array,
   size: CompileOptions | ((plan: Plan) => CompileOptions),
   cpu: CpuModelOptions = {},
 ): Promise<DraftingModel> {
   return withFiles(model, drafter, async (path, drafterPath) => {
-    const opened = await openEagle3(await openGguf(drafterPath), await openGguf(path));
-    const { joined, description, tokens } = opened!;
-    const plan = await readPlan(joined, undefined, { drafter: description });
+    const opened = (await openDrafter(drafterPath, await openGguf(path)))!;
+    const plan = await readPlan(opened.joined, undefined, { drafter: opened.description });
     const compile = typeof size === "function" ? size(plan) : size;
-    return { model: await KernelModel.open(joined, plan, compile, cpu), plan, tokens };
+    return { model: await KernelModel.open(opened.joined, plan, compile, cpu), plan, opened };
   });
 }

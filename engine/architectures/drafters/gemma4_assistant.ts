@@ -1,0 +1,95 @@
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import { type Hparams, readHparams } from "../../gguf/hparams/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder } from "../../plan/builder.ts";
+import { candidates } from "../../plan/ops/candidates.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { join } from "../../plan/ops/join.ts";
+import { keep } from "../../plan/ops/keep.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { postNorm } from "../../plan/ops/post_norm.ts";
+import { recall } from "../../plan/ops/recall.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import { attentionHalf, attentionKinds, GEMMA4 } from "../decoders/gemma4.ts";
+import { draftTokens } from "../parts/draft_layer.ts";
+import { geGlu } from "../parts/geglu.ts";
+import { handedOut } from "../parts/hidden_rows.ts";
+import { readFactors, Rope } from "../parts/rope.ts";
+import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
+
+/** Tensors of a drafter's file, besides rotary factors. Its centroids are not read: see `addAssistant`. */
+const TENSORS =
+  /^((nextn\.(pre|post)_projection|token_embd|output_norm|masked_embd_(centroids|ordering)|blk\.\d+\.(attn_(norm|q|q_norm|output)|post_attention_norm|ffn_(norm|gate|up|down)|post_ffw_norm|layer_output_scale))\.weight)$/;
+
+const MOST_COLUMNS = 131_072;
+
+/** The drafter and its model. */
+interface Assistant {
+  readonly h: Hparams;
+  readonly keys: ArchitectureKeys;
+  readonly rope: Rope;
+  readonly model: Hparams;
+}
+
+/** Returns the description of the drafter that Gemma 4's models have. Throws GgufError. */
+export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): Promise<Drafter> {
+  requireKnown(file, TENSORS, "a drafter for Gemma 4");
+  const h = readHparams(file, { layersDiffer: true });
+  const keys = ArchitectureKeys.of(file.metadata);
+  const model = readHparams(modelFile, GEMMA4.allows);
+  const rope = new Rope(h, await readFactors(file, h));
+  return {
+    hparams: h,
+    layers: [model.blockCount],
+    columns: keys.count("embedding_length_out", MOST_COLUMNS),
+    add: (b) => addAssistant(b, { h, keys, rope, model }),
+  };
+}
+
+/**
+ * Adds the drafter after the model's layers. Its layers are Gemma 4's without keys and values: they read the KV caches
+ * of the model's last layers. The first layer's input is a projection of a token's embedding and the previous row, both
+ * of the model's width. A row's last norm is projected back to that width for the next token. All tokens of a draft have
+ * the position of the first one.
+ *
+ * Files for E2B and E4B may have centroids, which choose a part of the vocabulary before its logits are computed.
+ * llama.cpp does not read them either, so all frequent tokens have logits.
+ * Sources: Hugging Face transformers, models/gemma4_assistant and generation/candidate_generator.py; llama.cpp,
+ * src/models/gemma4-assistant.cpp. They differ in the window: llama.cpp counts the row's own position, as here.
+ */
+function addAssistant(b: PlanBuilder, { h, keys, rope, model }: Assistant): void {
+  const width = model.embeddingLength;
+  const whole = (tensor: string) => joinedName(tensor, b.file);
+  b.leaveOut((tensor) => tensor.startsWith(whole("masked_embd_")));
+  const hidden = rmsNorm(b, handedOut(b, model.blockCount), "output_norm", model.epsilon);
+  const slides = keys.windowLayers(h.blockCount);
+  b.atEnd(() => {
+    const before = recall(b, hidden);
+    const token = embed(b, "token_embd", model.vocabSize, width, Math.sqrt(width));
+    const input = { name: whole("nextn.pre_projection"), rows: h.embeddingLength };
+    const [x] = linear(b, join(b, token, before), [input]);
+    const { full, sliding } = attentionKinds(b, keys, h, rope);
+    const kinds = {
+      full: { ...full, kept: b.lastCaches.full },
+      // The row's own position is part of the window, but not of the cache.
+      sliding: { ...sliding, window: Math.max(1, sliding.window - 1), kept: b.lastCaches.sliding },
+    };
+    for (const [layer, { heads, feedForwardLength }] of h.layers.entries()) {
+      const name = (tensor: string) => whole(`blk.${layer}.${tensor}`);
+      const kind = slides[layer] ? kinds.sliding : kinds.full;
+      const kvHeads = kind.kept?.kvHeads ?? heads;
+      if (heads % kvHeads !== 0) {
+        keys.refuse("attention.head_count", String(heads), `a multiple of the model's ${kvHeads} KV heads`);
+      }
+      const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+      const attn = attentionHalf(b, attnIn, h, { heads, kvHeads, feedForwardLength }, kind, false, name);
+      postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
+      geGlu(b, x, feedForwardLength, h.epsilon, name, { layerScale: name("layer_output_scale") });
+    }
+    const norm = whole("output_norm");
+    const last = rmsNorm(b, x, norm, h.epsilon, "logits");
+    candidates(b, last, h.vocabSize, {}, whole("token_embd"), draftTokens(b, h));
+    const output = { name: whole("nextn.post_projection"), rows: width };
+    keep(b, linear(b, rmsNorm(b, x, norm, h.epsilon), [output])[0], hidden);
+  });
+}
