@@ -1,4 +1,5 @@
 import {
+  type DrafterReport,
   type FormatReport,
   inspectModel,
   type ModelReport,
@@ -6,7 +7,7 @@ import {
   type TowerReport,
 } from "../lib/inspect.ts";
 import { KV_WORDS } from "../lib/model.ts";
-import { COMPUTE, CTX, IMAGES, MAX_PARALLEL } from "./shared/engine_settings.ts";
+import { COMPUTE, CTX, DRAFTS, IMAGES, MAX_PARALLEL } from "./shared/engine_settings.ts";
 import { modelPath } from "./shared/model.ts";
 import { readWords } from "./shared/read_settings.ts";
 import { count, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
@@ -25,6 +26,7 @@ const OPTIONS = {
   }),
   kvType: COMPUTE.kvType,
   ...IMAGES,
+  draft: DRAFTS.draft,
   json: onOff({
     help:
       'print one JSON object: {"path", "files", "file_bytes", "version", "metadata", "formats": [{"type", ' +
@@ -32,7 +34,8 @@ const OPTIONS = {
       '"memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "left_out": [{"part", ' +
       '"tensors", "bytes"}, …], "plan", "webgpu": {"layers": [dispatches, …], "total"}}; if compy cannot run the ' +
       'model, these ten are missing and "refusal" says why; "tower": {"path", "projector", "layers", "image_tokens": ' +
-      '[least, most], "memory": {"weights", "scratch"}} or {"refusal"}, if the file is a vision tower or has one beside it',
+      '[least, most], "memory": {"weights", "scratch"}} or {"refusal"}, if the file is a vision tower or has one beside it; ' +
+      'with --draft "drafter": {"path", "architecture", "memory", "weights_per_token", "joined"} or {"refusal"}',
   }),
 };
 
@@ -53,12 +56,13 @@ const MAX_SHOWN = 200;
 export async function inspectCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, args, HELP);
   if (given === undefined) return 0;
-  const { values: { model, ctx: contextLength, parallel, kvType, mmproj } } = given;
+  const { values: { model, ctx: contextLength, parallel, kvType, mmproj, draft } } = given;
   const report = await inspectModel({
     contextLength,
     parallel,
     kvType,
     mmproj,
+    draft: draft === undefined ? undefined : modelPath(draft),
     model: modelPath(model),
     words: asFlags,
   });
@@ -66,7 +70,7 @@ export async function inspectCommand(args: readonly string[]): Promise<number> {
   return 0;
 }
 
-function asJson({ path, files, fileBytes, version, metadata, formats, plan, tower }: ModelReport) {
+function asJson({ path, files, fileBytes, version, metadata, formats, plan, tower, drafter }: ModelReport) {
   return {
     path,
     files,
@@ -88,6 +92,18 @@ function asJson({ path, files, fileBytes, version, metadata, formats, plan, towe
       webgpu: plan.gpu,
     }),
     ...(tower && { tower: "refusal" in tower ? tower : towerJson(tower) }),
+    ...(drafter && { drafter: "refusal" in drafter ? drafter : drafterJson(drafter) }),
+  };
+}
+
+function drafterJson({ path, architecture, memory, tokenWeights, joined }: DrafterReport) {
+  const { weights, kv, states, activations: scratch } = memory;
+  return {
+    path,
+    architecture,
+    memory: { weights, kv, states, scratch },
+    weights_per_token: tokenWeights,
+    joined,
   };
 }
 
@@ -106,7 +122,8 @@ function replaceBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
 }
 
-function asText({ path, files, fileBytes, version, metadata, formats, plan, tower }: ModelReport): string {
+function asText(report: ModelReport): string {
+  const { path, files, fileBytes, version, metadata, formats, plan, tower, drafter } = report;
   return [
     `${path}: GGUF version ${version}, ${sizeInWords(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
     "",
@@ -115,6 +132,7 @@ function asText({ path, files, fileBytes, version, metadata, formats, plan, towe
     ...formats.map(formatLine),
     "",
     ...(tower ? [...towerLines(tower), ""] : []),
+    ...(drafter ? [...drafterLines(drafter), ""] : []),
     ...("refusal" in plan ? [`compy cannot run this model: ${plan.refusal}`, ""] : planLines(plan)),
   ].map(escaped).join("\n");
 }
@@ -134,6 +152,20 @@ function towerLines(tower: NonNullable<ModelReport["tower"]>): string[] {
     `memory of the vision tower: ${sizeInWords(weights + activations)}, of it ${
       sizeInWords(weights)
     } packed weights, ${sizeInWords(activations)} activations`,
+  ];
+}
+
+function drafterLines(drafter: NonNullable<ModelReport["drafter"]>): string[] {
+  if ("refusal" in drafter) return [`drafter: ${drafter.refusal}`];
+  const { path, architecture, memory: { weights, kv, states, activations }, tokenWeights, joined } = drafter;
+  return [
+    `drafter: ${path}, ${architecture}, ${joined ? "part of the model's plan" : "a smaller model"}`,
+    `memory of the drafter: ${sizeInWords(weights + kv + states + activations)}, of it ${
+      sizeInWords(weights)
+    } packed weights, ${sizeInWords(kv)} KV cache once full${
+      joined ? "; included in the model's memory" : ""
+    }`,
+    `weights that a drafted token is computed from: ${sizeInWords(tokenWeights)}`,
   ];
 }
 

@@ -6,3 +6,4 @@ export {
   type PlanReport,
 } from "../engine/load/inspect.ts";
 export type { TowerReport } from "../engine/load/load_tower.ts";
+export type { DrafterReport } from "../engine/load/drafters/report.ts";

@@ -1,6 +1,6 @@
 import { adapterChoices } from "./adapters/adapter_choice.ts";
 import { AdapterSet } from "./adapters/adapter_set.ts";
-import { hasDraftLayer, poolingOf, readPlan } from "../architectures/registry.ts";
+import { hasDraftLayer, type PlanOptions, poolingOf, readPlan } from "../architectures/registry.ts";
 import { packedBytes } from "../backend/choose.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { ModelPooling } from "../gguf/hparams/pooling.ts";
@@ -54,21 +54,21 @@ export class ModelDescription {
    * the model.
    */
   plan(): Promise<Plan> {
-    return this.#plan ??= this.#build();
+    return this.#plan ??= this.#build({
+      drafts: wantsDraftLayer(this.file, this.options),
+      drafter: this.drafter?.description,
+    });
   }
 
   /** Returns the plan without a draft layer. Throws GgufError. */
   plainPlan(): Promise<Plan> {
-    return this.#build(false, undefined);
+    return this.#build({});
   }
 
-  async #build(
-    drafts = wantsDraftLayer(this.file, this.options),
-    drafter = this.drafter?.description,
-  ): Promise<Plan> {
+  async #build(drafting: Pick<PlanOptions, "drafts" | "drafter">): Promise<Plan> {
     const { kvType, activations } = this.options;
     const { adapters, images } = this;
-    const options = { drafts, activations, adapters, images, drafter };
+    const options = { ...drafting, activations, adapters, images };
     return withKvType(await readPlan(this.file, this.pooling, options), kvType);
   }
 

@@ -3,9 +3,10 @@ import type { KvType } from "../backend/backend.ts";
 import { defaultBackend } from "../backend/choose.ts";
 import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "../gguf/errors.ts";
-import { worded, type Words } from "../api/errors.ts";
+import { EngineError, worded, type Words } from "../api/errors.ts";
 import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
 import { describeModel, type ModelDescription } from "./describe.ts";
+import { describeDrafter, type DrafterReport } from "./drafters/report.ts";
 import { describeTower, measureTower, type TowerReport } from "./load_tower.ts";
 import { totalOf } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
@@ -15,7 +16,7 @@ import { printPlan } from "../plan/print.ts";
 
 export type InspectOptions = Pick<
   LoadOptions,
-  "model" | "contextLength" | "parallel" | "kvType" | "activations" | "mmproj" | "words"
+  "model" | "contextLength" | "parallel" | "kvType" | "activations" | "mmproj" | "draft" | "words"
 >;
 
 /** The contents of a model file, and the resources that running it needs. */
@@ -36,6 +37,8 @@ export interface ModelReport {
    * Undefined without a tower.
    */
   readonly tower: TowerReport | { readonly refusal: string } | undefined;
+  /** The drafter that the options name, or the reason why it cannot draft for the model. */
+  readonly drafter: DrafterReport | { readonly refusal: string } | undefined;
 }
 
 export interface FormatReport {
@@ -52,7 +55,10 @@ export interface PlanReport {
   readonly kvTokens: number;
   readonly kvType: KvType;
   readonly layers: readonly LayerKind[];
-  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. */
+  /**
+   * Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. A drafter
+   * that is part of the plan is included.
+   */
   readonly memory: {
     readonly weights: number;
     readonly kv: number;
@@ -78,9 +84,10 @@ const MAX_ELEMENTS = 8;
  * is described too. Throws GgufError for a broken file.
  */
 export async function inspectModel(options: InspectOptions): Promise<ModelReport> {
-  const described = await describeModel(options);
+  const { described, refusal } = await describeBoth(options);
   const { file } = described;
   const tower = await findTower(described, options);
+  const drafter = refusal === undefined ? await describeDrafter(described, options) : { refusal };
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
   return {
     path: file.path,
@@ -91,9 +98,24 @@ export async function inspectModel(options: InspectOptions): Promise<ModelReport
     formats: countFormats(file),
     plan: isTowerFile(file)
       ? { refusal: "it is a vision tower, which a model reads images with" }
-      : await describePlan(described, options),
+      : await describePlan(described, options, drafter),
     tower,
+    drafter,
   };
+}
+
+/** Describes the model with its drafter. For a drafter that does not fit, describes the model and returns the reason. */
+async function describeBoth(
+  options: InspectOptions,
+): Promise<{ readonly described: ModelDescription; readonly refusal?: string }> {
+  try {
+    return { described: await describeModel(options) };
+  } catch (error) {
+    const refused = error instanceof GgufError || error instanceof EngineError;
+    if (options.draft === undefined || !refused) throw error;
+    const described = await describeModel({ ...options, draft: undefined });
+    return { described, refusal: worded(error, options.words) };
+  }
 }
 
 function isTowerFile({ metadata }: GgufFile): boolean {
@@ -136,11 +158,15 @@ function countFormats(file: GgufFile): FormatReport[] {
 async function describePlan(
   described: ModelDescription,
   options: InspectOptions,
+  drafter: ModelReport["drafter"],
 ): Promise<ModelReport["plan"]> {
   try {
     const plan = await described.plan();
     const { all: weights, token: tokenWeights } = await described.weightBytes();
-    const free = freeMemory();
+    const all = freeMemory();
+    // A smaller model that drafts is not part of the plan, and takes its memory first.
+    const apart = drafter && !("refusal" in drafter) && !drafter.joined ? totalOf(drafter.memory) : 0;
+    const free = all === undefined ? undefined : all - apart;
     const wanted = { ...options, drafts: true }; // drafts are also the default when a model is loaded
     const least = totalOf({ ...engineSize(plan, wanted).memory, weights });
     // A model that does not fit in memory is described, not refused.

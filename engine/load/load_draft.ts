@@ -13,7 +13,10 @@ const MOST_PLACES = 16;
 
 /** A draft model whose header was read and checked. */
 export interface MeasuredDraft {
+  readonly architecture: string;
   readonly memory: MemoryNeeds;
+  /** Bytes of weights that a drafted token reads. */
+  readonly tokenBytes: number;
   load(signal?: AbortSignal): Promise<DraftModel>;
 }
 
@@ -44,8 +47,11 @@ export async function measureDraft(
     maxRows: MAX_ROWS,
     maxLogitRows: places,
   };
+  const { all: weights, token: tokenBytes } = await described.weightBytes();
   return {
-    memory: { ...memoryOf(plan, size), weights: (await described.weightBytes()).all },
+    architecture: plan.architecture,
+    memory: { ...memoryOf(plan, size), weights },
+    tokenBytes,
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
       // A GPU computes no drafts.

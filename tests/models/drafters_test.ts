@@ -4,7 +4,7 @@ import { GgufError } from "../../engine/gguf/errors.ts";
 import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
 import { blocksOfSequence } from "../../engine/cache/kv_blocks.ts";
 import { parseGguf } from "../../engine/gguf/reader.ts";
-import { inspectModel } from "../../engine/load/inspect.ts";
+import { inspectModel, type InspectOptions } from "../../engine/load/inspect.ts";
 import { loadEngine, measureModel } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import type { Engine, GenerateRequest, KvType } from "../../engine/mod.ts";
@@ -128,7 +128,7 @@ async function answers(engine: Engine): Promise<number[][]> {
 }
 
 for (const architecture of ["llama", "qwen35", "gemma4"] as const) {
-  const { test } = architecture === "qwen35" ? fullTier : Deno;
+  const { test } = architecture === "llama" ? Deno : fullTier;
   test(`drafters: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
     const { model, drafter } = repeating(architecture);
     await withFiles(model, drafter, async (model, draft) => {
@@ -141,7 +141,8 @@ for (const architecture of ["llama", "qwen35", "gemma4"] as const) {
       const drafted = await run({ speculate: "draft", draft });
       assertEquals(drafted.answers, plain.answers);
       const { acceptedTokens, draftedTokens } = drafted.stats;
-      assert(acceptedTokens > 10 && draftedTokens > acceptedTokens, `${acceptedTokens} of ${draftedTokens}`);
+      // The cost model may leave texts with wrong drafts without drafts. Under memory pressure, all texts have drafts.
+      assert(acceptedTokens > 10, `${acceptedTokens} of ${draftedTokens}`);
       assert(drafted.stats.steps < plain.stats.steps, `${drafted.stats.steps} steps`);
       assertEquals(drafted.stats.cachedTokens, plain.stats.cachedTokens);
     });
@@ -252,6 +253,17 @@ Deno.test("drafters: a drafter's memory is counted, and its layer is part of the
     const plain = await measureModel({ ...SIZE, model });
     const drafting = await measureModel({ ...SIZE, model, draft });
     assert(drafting.memory.weights > plain.memory.weights && drafting.memory.kv > plain.memory.kv);
+    const joined = await inspectedDrafter({ ...SIZE, model, draft });
+    assert(joined.joined && joined.architecture === "eagle3", JSON.stringify(joined));
+    assertEquals(joined.memory.weights, drafting.memory.weights - plain.memory.weights);
+    assert(0 < joined.tokenWeights && joined.tokenWeights < joined.memory.weights);
+    const smaller = await inspectedDrafter({ ...SIZE, model, draft: model });
+    assertEquals(smaller.memory.weights, plain.memory.weights);
+    assertEquals([smaller.joined, smaller.architecture, smaller.tokenWeights], [
+      false,
+      "llama",
+      plain.tokenBytes,
+    ]);
     const { plan } = await inspectModel({ model: draft });
     assert(
       "refusal" in plan && plan.refusal.includes("this drafts tokens for a model"),
@@ -259,6 +271,12 @@ Deno.test("drafters: a drafter's memory is counted, and its layer is part of the
     );
   });
 });
+
+async function inspectedDrafter(options: InspectOptions) {
+  const { drafter } = await inspectModel(options);
+  if (drafter && !("refusal" in drafter)) return drafter;
+  throw new Error(drafter?.refusal ?? "no drafter");
+}
 
 const LLAMA = { architecture: "llama", types: ["Q8_0"], seed: 1, layers: LAYERS } as const;
 const DRAFTER = { type: "Q8_0", seed: 1, layers: [1, 2, LAYERS] } as const;
@@ -332,6 +350,7 @@ for (const [what, model, drafter, message] of REFUSED) {
   Deno.test(`drafters: a drafter is refused for ${what}`, async () => {
     await withFiles(model, drafter, async (model, draft) => {
       await assertRejects(() => measureModel({ ...SIZE, model, draft }), Error, message);
+      await assertRejects(() => inspectedDrafter({ ...SIZE, model, draft }), Error, message);
     });
   });
 }
