@@ -9,7 +9,7 @@ import {
 } from "../lib/convert.ts";
 import { UsageError } from "./shared/flags.ts";
 import { readWords } from "./shared/read_settings.ts";
-import { choice, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
+import { choice, count, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { explained } from "../lib/system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./shared/terminal.ts";
 import { escaped, jsonLine } from "./shared/escape.ts";
@@ -34,6 +34,11 @@ const OPTIONS = {
     help:
       "keep important columns more exact: an importance matrix (GGUF) from imatrix or llama.cpp; needs --quantize *_k, iq* or tq*",
   }),
+  threads: count({
+    min: 1,
+    max: 1024,
+    help: "threads that quantize (default: one per processor); the file does not depend on them",
+  }),
   json: onOff({
     help:
       'print one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors}, "tensors": ' +
@@ -54,8 +59,9 @@ Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4;
 BF16 or F32; MLX's 4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be
 converted without loss is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
 
-Weights are streamed: any checkpoint takes a few hundred MB of memory. The file is written as FILE.partial, read back, compared
-and then renamed. After an error or Ctrl-C nothing remains; the next conversion replaces what a killed one left.
+Weights are streamed: any checkpoint takes a few hundred MB of memory, and each thread some 20 MB. The file is written as
+FILE.partial, read back, compared and then renamed. After an error or Ctrl-C nothing remains; the next conversion replaces what a
+killed one left.
 Exit code: 0 converted, 1 refused, failed or stopped, 2 wrong usage.
 
 Example:
@@ -69,7 +75,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);
   if (given === undefined) return 0;
   if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
-  const { values: { out: path, mmproj, lora, quantize, imatrix } } = given;
+  const { values: { out: path, mmproj, lora, quantize, imatrix, threads } } = given;
   if (path === undefined && mmproj === undefined) {
     throw new UsageError(
       "Give the file to write: --out FILE.gguf, or --mmproj FILE.gguf for the vision tower",
@@ -88,7 +94,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const run = (convert: typeof convertCheckpoint, out: string) =>
-    converted(convert, { folder, out, lora, quantize, importance: imatrix, signal: stop.signal });
+    converted(convert, { folder, out, lora, quantize, importance: imatrix, threads, signal: stop.signal });
   const model = path === undefined ? undefined : await run(convertCheckpoint, path);
   const tower = mmproj === undefined ? undefined : await run(convertVision, mmproj);
   const reports = [model, tower].filter((report) => report !== undefined);

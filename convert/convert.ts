@@ -14,7 +14,9 @@ import { denseName, readTextModules } from "./encoders/pooling.ts";
 import { WeightFinder } from "./write/matrix_source.ts";
 import { dequantizeCheckpoint } from "./quantized/quantized.ts";
 import { readRanker } from "./encoders/ranker.ts";
-import { type Quantization, type QuantizeTo, weighs } from "./quantize/quantize_to.ts";
+import type { Quantization } from "./quantize/quantization.ts";
+import { type QuantizeTo, weighs } from "./quantize/quantize_to.ts";
+import { QuantizerThreads } from "./quantize/quantizer_threads.ts";
 import { ColumnWeights } from "./importance.ts";
 import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./quantize/row_encoders.ts";
@@ -39,6 +41,8 @@ export interface ConvertOptions {
   readonly quantize?: QuantizeTo;
   /** Path of an importance matrix in llama.cpp's GGUF format. Quantizers weigh the errors of columns by it. */
   readonly importance?: string;
+  /** Number of threads that quantize; by default one per processor. The file does not depend on it. */
+  readonly threads?: number;
   /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
   /** Stops the conversion and removes the partial file. */
@@ -80,7 +84,8 @@ const QUANTIZATION_VERSION = 2;
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
   const { folder, lora } = options;
-  const quantize = await quantizationOf(options);
+  using threads = threadsOf(options);
+  const quantize = await quantizationOf(options, threads);
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
@@ -108,7 +113,7 @@ export async function convertCheckpoint(options: ConvertOptions): Promise<Conver
     ...modules.entries,
     ...await readTokenizer(folder, model),
   ];
-  const report = await write(options, { ...model, entries }, refusalOf);
+  const report = await write(options, { ...model, entries }, refusalOf, threads);
   return { ...report, weighed: quantize?.weights?.used.size };
 }
 
@@ -118,9 +123,10 @@ export async function convertVision(options: ConvertOptions): Promise<ConvertRep
   const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
   using checkpoint = await Checkpoint.open(folder);
   dequantizeCheckpoint(checkpoint, config);
-  const tower = await convertTower(config, checkpoint, quantize && { to: quantize });
+  using threads = threadsOf(options);
+  const tower = await convertTower(config, checkpoint, quantize && { to: quantize, threads });
   const entries = [...tower.entries, ...fileEntries(folder, tower.tensors)];
-  return await write(options, { ...tower, entries }, towerRefusalOf);
+  return await write(options, { ...tower, entries }, towerRefusalOf, threads);
 }
 
 /** Writes the file, reads it back and compares it. */
@@ -131,11 +137,15 @@ async function write(
     "architecture" | "entries" | "tensors" | "leftOut"
   >,
   refusal: (file: GgufFile) => Promise<string | undefined>,
+  { count }: QuantizerThreads,
 ): Promise<ConvertReport> {
-  const { out, signal } = options;
+  const { out, quantize, signal } = options;
+  // One more chunk than threads, so that a thread finds a task when it ends one.
+  const ahead = quantize === undefined || count === 1 ? 0 : count + 1;
   using partial = await PartialFile.create(out);
   try {
-    const checksums = await writeGguf(partial.file, entries, tensors, stage(options, "write"), signal);
+    const progress = stage(options, "write");
+    const checksums = await writeGguf(partial.file, entries, tensors, { progress, signal, ahead });
     await partial.file.sync();
     const file = await verify(partial.path, tensors, checksums, stage(options, "verify"), signal);
     const reason = await refusal(file);
@@ -156,10 +166,17 @@ async function write(
   }
 }
 
-async function quantizationOf({ quantize, importance }: ConvertOptions): Promise<Quantization | undefined> {
+function threadsOf({ threads = navigator.hardwareConcurrency }: ConvertOptions): QuantizerThreads {
+  return new QuantizerThreads(threads);
+}
+
+async function quantizationOf(
+  { quantize, importance }: ConvertOptions,
+  threads: QuantizerThreads,
+): Promise<Quantization | undefined> {
   if (quantize === undefined) return undefined;
-  if (importance === undefined) return { to: quantize };
-  if (weighs(quantize)) return { to: quantize, weights: await ColumnWeights.read(importance) };
+  if (importance === undefined) return { to: quantize, threads };
+  if (weighs(quantize)) return { to: quantize, threads, weights: await ColumnWeights.read(importance) };
   const advice = [{ quantize: "q4_k" }, " or another of the *_k, iq* and tq* formats"];
   throw new ConvertError([`The format ${quantize} does not use an importance matrix: choose `, ...advice]);
 }

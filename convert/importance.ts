@@ -49,7 +49,7 @@ export async function writeImportance(path: string, matrix: ImportanceMatrix): P
   ]);
   using partial = await PartialFile.create(path);
   try {
-    await writeGguf(partial.file, entries, tensors, () => {});
+    await writeGguf(partial.file, entries, tensors);
     await partial.complete();
   } catch (error) {
     await partial.discard();

@@ -46,7 +46,7 @@ import { type Entry, entry } from "./write/metadata.ts";
 import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./write/output_tensor.ts";
 import type { Ranker } from "./encoders/ranker.ts";
-import type { Quantization } from "./quantize/quantize_to.ts";
+import type { Quantization } from "./quantize/quantization.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./hybrids/qwen35.ts";
 import {
   convertBailingMoe2,

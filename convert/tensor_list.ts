@@ -14,7 +14,9 @@ import {
   turnedTensor,
   vectorTensor,
 } from "./write/output_tensor.ts";
-import { type Quantization, quantizerOf } from "./quantize/quantize_to.ts";
+import type { RowWeights } from "./quantize/blocks.ts";
+import type { Quantization } from "./quantize/quantization.ts";
+import { quantizerOf } from "./quantize/quantize_to.ts";
 import type { Quantizer } from "./quantize/quantizers.ts";
 import {
   ErrorSums,
@@ -23,7 +25,6 @@ import {
   multiplyRows,
   quantizeRows,
   type RowEncoder,
-  type RowWeights,
   widenRows,
 } from "./quantize/row_encoders.ts";
 
@@ -81,17 +82,8 @@ export class TensorList {
     const runs = order.columnOrder?.flat() ?? [columns];
     const [source] = this.#exactBlocks([this.finder.matrix(module, sourceRows, columns)], runs);
     const encoder = this.#encoder(source, { name, rows, columns }, { runs: order.columnOrder });
-    this.tensors.push(
-      matrixTensor(this.checkpoint, {
-        name: `${name}.weight`,
-        rows,
-        columns,
-        source,
-        sourceRows,
-        encoder,
-        ...order,
-      }),
-    );
+    const options = { name: `${name}.weight`, rows, columns, source, sourceRows, encoder, ...order };
+    this.tensors.push(matrixTensor(this.checkpoint, options));
     this.#factors(name, [source]);
   }
 
@@ -112,7 +104,7 @@ export class TensorList {
     let start = 0;
     const tensors = parts.map(([rows, factor]) => {
       const encoder = quantizer
-        ? quantizeRows(source, quantizer, { sums, factor, weights })
+        ? quantizeRows(source, quantizer, { threads: this.quantize!.threads, sums, factor, weights })
         : multiplyRows(source, factor, sums);
       const rowOrder = [[start, rows]] as const;
       start += rows;
@@ -379,9 +371,11 @@ export class TensorList {
     shape: WeighedShape,
     { runs, sums }: { readonly runs?: Runs; readonly sums?: ErrorSums } = {},
   ): RowEncoder {
-    const quantizer = this.quantize && quantizerOf(this.quantize.to, runs?.flat() ?? [shape.columns]);
+    if (!this.quantize) return keepRows(source, sums);
+    const { to, threads } = this.quantize;
+    const quantizer = quantizerOf(to, runs?.flat() ?? [shape.columns]);
     if (!quantizer || source.kind === quantizer.type) return keepRows(source, sums);
-    return quantizeRows(source, quantizer, { sums, weights: this.#weights(quantizer, shape, runs) });
+    return quantizeRows(source, quantizer, { threads, sums, weights: this.#weights(quantizer, shape, runs) });
   }
 
   /** Returns the weights of a tensor's columns, in the source's order; undefined without an importance matrix. */

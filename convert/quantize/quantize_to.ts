@@ -1,4 +1,3 @@
-import type { ColumnWeights } from "../importance.ts";
 import { iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs } from "./codebook_quantizers.ts";
 import { iq4_nl, iq4_xs } from "./iq4_quantizers.ts";
 import { q1_0, q2_0 } from "./low_bit_quantizers.ts";
@@ -31,12 +30,6 @@ const QUANTIZERS = {
   q1_0,
 } as const satisfies Readonly<Record<string, Quantizer>>;
 
-/** The type and weights with which all matrices are quantized. */
-export interface Quantization {
-  readonly to: QuantizeTo;
-  readonly weights?: ColumnWeights;
-}
-
 /** Formats that `--quantize` accepts. */
 export type QuantizeTo = keyof typeof QUANTIZERS;
 export const QUANTIZE_TO = Object.keys(QUANTIZERS) as QuantizeTo[];
@@ -52,10 +45,14 @@ const INSTEAD: Partial<Record<QuantizeTo, Quantizer>> = {
   tq1_0: q2_0,
 };
 
+/** Returns the quantizer of a format. */
+export function quantizerFor(to: QuantizeTo): Quantizer {
+  return QUANTIZERS[to];
+}
+
 /** Returns whether the format's quantizer uses an importance matrix. */
 export function weighs(to: QuantizeTo): boolean {
-  const quantizer: Quantizer = QUANTIZERS[to];
-  return quantizer.weighs === true;
+  return quantizerFor(to).weighs === true;
 }
 
 /**

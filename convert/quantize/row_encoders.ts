@@ -4,6 +4,9 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 import { refuse } from "../errors.ts";
 import { toFloats } from "../checkpoint/floats.ts";
 import { type FloatType, isFloat, type MatrixSource, type SafeTensor } from "../checkpoint/tensors.ts";
+import type { RowWeights } from "./blocks.ts";
+import type { QuantizeTo } from "./quantize_to.ts";
+import type { QuantizerThreads } from "./quantizer_threads.ts";
 import { BLOCK, E2M1, interleave, type Quantizer } from "./quantizers.ts";
 
 /** The same rows of each tensor of a matrix: weight, then scales and biases if any. */
@@ -22,7 +25,8 @@ export interface RowEncoder {
   readonly type: TensorType;
   /** Number of columns per block of the result. */
   readonly block: number;
-  encode(rows: RowParts): Uint8Array;
+  /** Encodes rows. Promises resolve in the order of the calls. */
+  encode(rows: RowParts): Uint8Array | Promise<Uint8Array>;
   /** Returns the error over all rows so far; undefined for a lossless encoder. */
   error?(): QuantizationError;
 }
@@ -125,20 +129,20 @@ export class ErrorSums {
   errors = 0;
   max = 0;
 
+  add({ squares, errors, max }: Pick<ErrorSums, "squares" | "errors" | "max">): void {
+    this.squares += squares;
+    this.errors += errors;
+    this.max = Math.max(this.max, max);
+  }
+
   error(): QuantizationError {
     const { squares, errors, max } = this;
     return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
   }
 }
 
-/** Weights of the columns of one or more matrices, one matrix after the other. Each matrix has `rows` rows. */
-export interface RowWeights {
-  readonly values: Float32Array; // [matrices * columns]
-  readonly columns: number;
-  readonly rows: number;
-}
-
 interface QuantizeOptions {
+  readonly threads: QuantizerThreads;
   /** Collects the error, shared by matrices of one tensor. */
   readonly sums?: ErrorSums;
   /** Factor by which the source's values are multiplied. */
@@ -150,62 +154,28 @@ interface QuantizeOptions {
 export function quantizeRows(
   source: MatrixSource,
   quantizer: Quantizer,
-  { sums = new ErrorSums(), factor = 1, weights }: QuantizeOptions = {},
+  { threads, sums = new ErrorSums(), factor = 1, weights }: QuantizeOptions,
 ): RowEncoder {
+  const to = quantizer.type.toLowerCase() as QuantizeTo;
   let done = 0;
-  const encode = (rows: RowParts) => {
+  const encode = async (rows: RowParts) => {
     const values = restoreRows(source, rows);
     if (factor !== 1) { for (let i = 0; i < values.length; i++) values[i] *= factor; }
-    const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
-    const weighed = weights && { ...weights, first: done };
+    const first = done;
     done += values.length;
-    if (!quantizeBlocks(values, out, quantizer, sums, weighed)) {
+    const found = await threads.quantize({ to, values, weights: weights && { ...weights, first } });
+    if (!found) {
       const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
       refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
     }
-    return out;
+    sums.add(found);
+    return found.bytes;
   };
   return { type: quantizer.type, block: quantizer.columns, encode, error: () => sums.error() };
 }
 
-/** Quantizes all values and adds their errors to the sums. Returns false if the type cannot hold a value. */
-function quantizeBlocks(
-  values: Float32Array,
-  out: Uint8Array,
-  quantizer: Quantizer,
-  sums: ErrorSums,
-  weighed?: RowWeights & { readonly first: number },
-): boolean {
-  const { columns, bytes } = quantizer;
-  const weights = weighed && { values: weighed.values, at: 0 };
-  const restored = new Float32Array(columns);
-  // Local variables are used, because each write to a number in an object or closure allocates.
-  let [squares, errors, max] = [0, 0, sums.max];
-  for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
-    if (weights) weights.at = placeOf(weighed!.first + at, weighed!);
-    if (!quantizer.block(values, at, out, to, restored, weights)) return false;
-    for (let i = 0; i < columns; i++) {
-      const value = values[at + i];
-      const error = Math.abs(value - restored[i]);
-      squares += value * value;
-      errors += error * error;
-      if (error > max) max = error;
-    }
-  }
-  sums.squares += squares;
-  sums.errors += errors;
-  sums.max = max;
-  return Number.isFinite(squares);
-}
-
-/** Returns the index of the weight for a value. `value` is the value's index over all matrices. */
-function placeOf(value: number, { columns, rows }: RowWeights): number {
-  const matrix = Math.floor(value / (columns * rows));
-  return matrix * columns + value % columns;
-}
-
 /** Returns the rows' dequantized values. */
-function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
+function restoreRows(source: MatrixSource, rows: RowParts): Float32Array<ArrayBuffer> {
   switch (source.kind) {
     case "MXFP4":
       return restoreMxfp4(source, rows);
@@ -226,7 +196,10 @@ function interleaveMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, expon
   return out;
 }
 
-function restoreMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponents]: RowParts): Float32Array {
+function restoreMxfp4(
+  source: MatrixSource & { kind: "MXFP4" },
+  [codes, exponents]: RowParts,
+): Float32Array<ArrayBuffer> {
   const values = new Float32Array(2 * codes.length);
   for (let i = 0; i < values.length; i++) {
     const code = codes[i >> 1] >> 4 * (i & 1) & 15;
@@ -272,7 +245,7 @@ function exactHalves(weight: SafeTensor, values: Float32Array, what: string): Ui
 function restoreAffine(
   { bits, group, scales, biases }: MatrixSource & { kind: "affine" },
   [codes, scaleBytes, biasBytes]: RowParts,
-): Float32Array {
+): Float32Array<ArrayBuffer> {
   const scale = toFloats(scales.dtype as FloatType, scaleBytes);
   const bias = toFloats(biases.dtype as FloatType, biasBytes);
   const values = new Float32Array(codes.length * 8 / bits);

@@ -57,7 +57,7 @@ export async function readMatrix(parts: QuantizedMatrix["parts"], settings: unkn
     const kind = [format, dtype, ...blocks ? [blocks.kind] : []].join(" ");
     const values = readNumbers(checkpoint, weight);
     if (!blocks) return { shape, values, kind };
-    const bytes = keepRows(blocks).encode(
+    const bytes = await keepRows(blocks).encode(
       partsOf(blocks).map((part) => {
         const bytes = new Uint8Array(part.byteLength);
         checkpoint.read(part, 0, bytes);

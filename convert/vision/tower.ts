@@ -5,7 +5,7 @@ import type { Checkpoint } from "../checkpoint/checkpoint.ts";
 import { Fields, MAX_CONFIG_BYTES, oneOf, readJson } from "../checkpoint/json.ts";
 import { refuse } from "../errors.ts";
 import { VISION } from "../models.ts";
-import type { Quantization } from "../quantize/quantize_to.ts";
+import type { Quantization } from "../quantize/quantization.ts";
 import { TensorList } from "../tensor_list.ts";
 import { WeightFinder } from "../write/matrix_source.ts";
 import { type Entry, entry } from "../write/metadata.ts";

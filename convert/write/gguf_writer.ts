@@ -12,6 +12,13 @@ const ALIGNMENT = 32;
 /** Called during writing with the bytes of tensor data so far and in total. */
 export type Progress = (done: number, total: number) => void;
 
+export interface WriteOptions {
+  readonly progress?: Progress;
+  readonly signal?: AbortSignal;
+  /** Number of chunks that may be under way while an earlier one is awaited; by default none. */
+  readonly ahead?: number;
+}
+
 /**
  * Writes a GGUF file of version 3 into an empty open file, tensor after tensor, and returns the CRC-32 of each tensor's
  * bytes. Throws the reason of an aborted `signal`. Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
@@ -20,34 +27,58 @@ export async function writeGguf(
   file: Deno.FsFile,
   entries: readonly Entry[],
   tensors: readonly OutputTensor[],
-  progress: Progress,
-  signal?: AbortSignal,
+  { progress, signal, ahead = 0 }: WriteOptions = {},
 ): Promise<number[]> {
   const total = tensors.reduce((sum, { byteLength }) => sum + byteLength, 0);
   await writeAll(file, header(entries, tensors));
   const checksums: number[] = [];
-  let done = 0;
-  for (const tensor of tensors) {
-    let checksum = 0;
-    let length = 0;
-    for (const chunk of tensor.chunks()) {
+  let [checksum, length, done] = [0, 0, 0];
+  for await (const chunk of inOrder(chunksOf(tensors), ahead)) {
+    if (chunk !== END) {
       checksum = crc32(chunk, checksum);
       length += chunk.length;
       await writeAll(file, chunk);
       // Signals only arrive between turns of the event loop.
       signal?.throwIfAborted();
-      progress(done + length, total);
+      progress?.(done + length, total);
+      continue;
     }
-    if (length !== tensor.byteLength) {
+    const { name, byteLength } = tensors[checksums.length];
+    if (length !== byteLength) {
       throw new ConvertError(
-        `Cannot write tensor "${tensor.name}": it became ${length} bytes, not ${tensor.byteLength}`,
+        `Cannot write tensor "${name}": it became ${length} bytes, not ${byteLength}`,
       );
     }
     await writeAll(file, new Uint8Array(-length & (ALIGNMENT - 1)));
     checksums.push(checksum);
     done += length;
+    [checksum, length] = [0, 0];
   }
   return checksums;
+}
+
+/** Marks the end of a tensor. */
+const END = "end";
+
+function* chunksOf(
+  tensors: readonly OutputTensor[],
+): Generator<Uint8Array | Promise<Uint8Array> | typeof END> {
+  for (const tensor of tensors) {
+    yield* tensor.chunks();
+    yield END;
+  }
+}
+
+/** Yields the results in order, and takes up to `ahead` further ones while it awaits one. */
+async function* inOrder<T>(results: Iterable<T | Promise<T>>, ahead: number): AsyncGenerator<T> {
+  const pending: Promise<T>[] = [];
+  for (const result of results) {
+    const promise = Promise.resolve(result);
+    promise.catch(() => {}); // an earlier result may throw first
+    pending.push(promise);
+    if (pending.length > ahead) yield await pending.shift()!;
+  }
+  yield* pending;
 }
 
 async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {

@@ -16,8 +16,8 @@ export interface OutputTensor {
   readonly byteLength: number;
   /** The tensor's format in the checkpoint: `BF16`, `MXFP4`, `affine 4 bits`. */
   readonly source: string;
-  /** Returns the tensor's bytes in order, in parts of some MiB. Call it only once. */
-  chunks(): Iterable<Uint8Array>;
+  /** Returns the tensor's bytes in order, in parts of at most some MiB. Call it only once. */
+  chunks(): Iterable<Uint8Array | Promise<Uint8Array>>;
   /** Returns the quantization error, after all chunks; undefined if the format is lossless. */
   error?(): QuantizationError | undefined;
 }
@@ -27,8 +27,8 @@ function formatOf(source: MatrixSource): string {
   return source.weight.format ?? (source.kind === "affine" ? `affine ${source.bits} bits` : source.kind);
 }
 
-/** Number of bytes of a matrix to read at a time. */
-const CHUNK_BYTES = 4 * 1024 * 1024;
+/** Number of bytes of a matrix to read at a time. Each quantizing thread gets as many. */
+const CHUNK_BYTES = 1024 * 1024;
 
 /** Returns a float vector that is held in memory. */
 export function vectorTensor(
@@ -190,7 +190,12 @@ function* readRows(
 }
 
 /** Returns the rows, with the byte runs of each row in the given order. */
-function reorder(rows: Uint8Array, rowBytes: number, runs: Runs): Uint8Array {
+async function reorder(
+  encoded: Uint8Array | Promise<Uint8Array>,
+  rowBytes: number,
+  runs: Runs,
+): Promise<Uint8Array> {
+  const rows = await encoded;
   const out = new Uint8Array(rows.length);
   for (let row = 0, to = 0; row < rows.length; row += rowBytes) {
     for (const [start, count] of runs) {

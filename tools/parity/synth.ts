@@ -120,7 +120,7 @@ async function main(): Promise<void> {
   write(file, layers);
   const path = isAbsolute(out) ? out : join(Deno.env.get("INIT_CWD") ?? Deno.cwd(), out);
   using target = await Deno.open(path, { write: true, create: true, truncate: true });
-  await writeGguf(target, contents.entries, contents.tensors, () => {});
+  await writeGguf(target, contents.entries, contents.tensors);
   const bytes = contents.tensors.reduce((sum, { byteLength }) => sum + byteLength, 0);
   await Deno.stdout.write(
     new TextEncoder().encode(

@@ -141,6 +141,7 @@ export async function packNpm(
     "engine/backend/webgpu/weights/pack_worker.ts",
     "engine/vision/image_starter.ts",
     "engine/vision/image_worker.ts",
+    "convert/quantize/quantize_worker.ts",
   ], js);
   await writeMainPackage(root, json, await writeDeclarations(root, "mod.ts", js), main);
   await writePlatformPackage(root, libraries, platform);
