@@ -6,6 +6,7 @@ import {
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
+  TOWER_TYPES,
 } from "../lib/convert.ts";
 import { UsageError } from "./shared/flags.ts";
 import { readWords } from "./shared/read_settings.ts";
@@ -53,8 +54,8 @@ Usage: deno task convert DIR [--out FILE.gguf] [--mmproj FILE.gguf] [options]
 
   DIR                the folder with config.json, tokenizer.json and the weights (*.safetensors)
 ${helpOf(OPTIONS)}${HELP_LINE}
-docs/CONVERT.md lists the models and the formats of weights. --mmproj converts the vision towers of
-Qwen3-VL, Qwen3.5, Gemma 3, SmolVLM, Pixtral and Ministral 3.
+docs/CONVERT.md lists the models and the formats of weights. --mmproj converts vision towers of these model types:
+${TOWER_TYPES.join(", ")}.
 Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; FP8 becomes
 BF16 or F32; MLX's 4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be
 converted without loss is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.

@@ -28,6 +28,7 @@ import { refusalOf, towerRefusalOf, verify } from "./write/verify.ts";
 
 export { ConvertError } from "./errors.ts";
 export { type ImportanceMatrix, type MatrixInputs, writeImportance } from "./importance.ts";
+export { TOWER_TYPES } from "./vision/tower.ts";
 export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
 
 export interface ConvertOptions {

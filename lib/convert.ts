@@ -7,5 +7,6 @@ export {
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
+  TOWER_TYPES,
   writeImportance,
 } from "../convert/convert.ts";

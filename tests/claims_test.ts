@@ -1,11 +1,19 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { dirname, fromFileUrl, join } from "@std/path";
 import { COMMANDS } from "../cli/commands.ts";
 import { MODEL_TYPES } from "../convert/models.ts";
 import { QUANTIZE_TO } from "../convert/quantize/quantize_to.ts";
-import { ARCHITECTURE_NAMES } from "../engine/architectures/registry.ts";
+import { TOWER_TYPES } from "../convert/vision/tower.ts";
+import { ARCHITECTURE_NAMES, readPlan } from "../engine/architectures/registry.ts";
+import { CALL_FORMATS } from "../engine/chat/formats/registry.ts";
+import { GgufError } from "../engine/gguf/errors.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 import ggml from "../engine/gguf/ggml_types.json" with { type: "json" };
+import { parseGguf } from "../engine/gguf/reader.ts";
+import { GgufBuilder } from "../engine/gguf/testing.ts";
+import { KV_TYPES } from "../engine/plan/choices.ts";
+import { KINDS } from "../engine/vision/kinds.ts";
+import { DENO_VERSION, OLDEST_DENO } from "../package.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "../routes/endpoints.ts";
 import { GENERATION_URLS } from "../routes/generations.ts";
 import llamaCpp from "./llama_cpp_architectures.json" with { type: "json" };
@@ -21,6 +29,15 @@ function cellsOf(text: string, first: RegExp): string[][] {
   return rows.filter(([cell]) => first.test(cell));
 }
 
+/** Compares a part of a document with its source, or writes it if UPDATE_SNAPSHOTS is set. */
+async function assertMade(document: string, part: RegExp, made: string): Promise<void> {
+  const text = await read(document);
+  assert(part.test(text), `${document} has no ${part}`);
+  const right = text.replace(part, made);
+  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(join(ROOT, document), right);
+  else assertEquals(text, right);
+}
+
 /** Returns the text without parts in parentheses, also nested ones. */
 function withoutParentheses(text: string): string {
   const shorter = text.replace(/\([^()]*\)/g, "");
@@ -33,15 +50,26 @@ const JOINING = new Set(
     .split(" "),
 );
 
+/** Returns the words of a list of architectures, except joining words. */
+function architecturesIn(list: string): string[] {
+  return list.match(/[A-Za-z][\w.-]*\w/g)!.filter((word) => !JOINING.has(word));
+}
+
 Deno.test("claims: MODELS.md lists the architectures of the registry, each once, and no other", async () => {
   const rows = cellsOf(
     await read("docs/MODELS.md"),
     /^(decoders|hybrids|mixtures of experts|encoders) on the CPU/,
   );
-  const words = withoutParentheses(rows.map(([, names]) => names).join(" ")).match(/[A-Za-z][\w.-]*\w/g)!;
-  const named = words.filter((word) => !JOINING.has(word));
+  const named = rows.flatMap(([, names]) => architecturesIn(withoutParentheses(names)));
   // gemma4 is dense or has experts.
   assertEquals(named.sort(), [...ARCHITECTURE_NAMES, "gemma4"].sort());
+});
+
+Deno.test("claims: MODELS.md and WEBGPU.md name the same architectures for the GPU", async () => {
+  const [[, models]] = cellsOf(await read("docs/MODELS.md"), /^decoders on the CPU and the GPU$/);
+  const [[webGpu]] = cellsOf(await read("docs/WEBGPU.md"), /^llama, /);
+  const named = architecturesIn(webGpu).filter((word) => ARCHITECTURE_NAMES.includes(word));
+  assertEquals(architecturesIn(withoutParentheses(models)).sort(), named.sort());
 });
 
 Deno.test("claims: MODELS.md's table of memory names only architectures of the registry", async () => {
@@ -59,15 +87,69 @@ Deno.test("claims: MODELS.md lists each architecture of llama.cpp that compy lac
   assertEquals(listed.sort(), llamaCpp.names.filter((name) => !ARCHITECTURE_NAMES.includes(name)).sort());
 });
 
-Deno.test("claims: the README states the number of families in the registry", async () => {
-  const path = join(ROOT, "README.md");
-  const text = await Deno.readTextFile(path);
-  const right = text.replace(
-    /^\| models \| \d+ families/m,
-    `| models | ${ARCHITECTURE_NAMES.length} families`,
+Deno.test("claims: the README and the changelog state the number of families in the registry", async () => {
+  for (
+    const [document, count] of [["README.md", /(?<=^\| models \| )\d+(?= families)/m], [
+      "CHANGELOG.md",
+      /(?<=^- )\d+(?= families of GGUF models)/m,
+    ]] as const
+  ) {
+    await assertMade(document, count, String(ARCHITECTURE_NAMES.length));
+  }
+});
+
+Deno.test("claims: MODELS.md states the number of formats of tool calls in the registry", async () => {
+  // The last format is the general one.
+  await assertMade(
+    "docs/MODELS.md",
+    /(?<=tool calls in )\w+(?= formats of)/,
+    String(CALL_FORMATS.length - 1),
   );
-  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, right);
-  else assertEquals(text, right);
+});
+
+Deno.test("claims: the documents name the same families with images, and IMAGES.md has every kind of tower", async () => {
+  const [readme, models, images] = await Promise.all(
+    ["README.md", "docs/MODELS.md", "docs/IMAGES.md"].map(read),
+  );
+  const families = (text: string, list: RegExp) => list.exec(text)![1].split(/, | and (?!their)/);
+  const named = families(readme, /\[images\]\(docs\/IMAGES\.md\) with ([^|]*) \|/);
+  assertEquals(families(models, /^\| images in chats, on the CPU \| (.*):/m), named);
+  assertEquals(families(images, /^(.*) and their/m), named);
+  const numbers = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"];
+  assert(readme.includes(`images with ${numbers[named.length]} model families`), String(named.length));
+  const towers = cellsOf(
+    images.slice(images.indexOf("| tower (`clip.projector_type`)")).split("\n\n")[0],
+    /^`/,
+  );
+  assertEquals(towers.map(([kind]) => kind.slice(1, -1)).sort(), [...KINDS.keys()].sort());
+  assertEquals(named.filter((family) => !towers.some(([, models]) => models.includes(family))), []);
+  const decoders = towers.flatMap(([, , names]) => names.split(", "));
+  assertEquals(decoders.filter((name) => !ARCHITECTURE_NAMES.includes(name)), []);
+});
+
+Deno.test("claims: CONVERT.md lists the model types whose vision tower the converter takes", async () => {
+  const text = await read("docs/CONVERT.md");
+  const table = text.slice(text.indexOf("| `model_type` with a tower |")).split("\n\n")[0];
+  const listed = cellsOf(table, /^`(?!model_type)/).flatMap(([types]) => types.match(/(?<=`)\w+(?=`)/g)!);
+  assertEquals(listed.sort(), [...TOWER_TYPES].sort());
+});
+
+Deno.test("claims: files of architectures that compy lacks are refused by name", async () => {
+  for (const name of llamaCpp.names.filter((name) => !ARCHITECTURE_NAMES.includes(name))) {
+    const { bytes } = new GgufBuilder().set("general.architecture", "STRING", name).build();
+    const error = await assertRejects(() => readPlan(parseGguf(bytes)), GgufError);
+    assertStringIncludes(error.message, `(got "${name}")`);
+  }
+});
+
+Deno.test("claims: MODELS.md names every type of the KV cache, and the README the versions of Deno and Rust", async () => {
+  const [[, cache]] = cellsOf(await read("docs/MODELS.md"), /^KV cache$/);
+  assertEquals(KV_TYPES.filter((type) => !new RegExp(`\\b${type}\``).test(cache)), []);
+  const readme = await read("README.md");
+  assertEquals([...new Set(readme.match(/(?<=deno@)[\d.]+\d/g))], [DENO_VERSION]);
+  const [rust] = /(?<=^rust-version = ")[\d.]+/m.exec(await read("rust-kernels/Cargo.toml"))!;
+  assert(readme.includes(`[Rust](https://rustup.rs) ${rust} or newer`), rust);
+  assert(readme.includes(`[Deno](https://deno.com) ${OLDEST_DENO} or newer`), OLDEST_DENO);
 });
 
 Deno.test("claims: the README names ggml's version, and compy runs every weight type of that version", async () => {

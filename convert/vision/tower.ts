@@ -41,6 +41,8 @@ const TOWERS: Readonly<Record<string, Convert>> = {
   llava: convertPixtral,
   mistral3: convertPixtral,
 };
+/** `model_type`s of checkpoints whose vision tower can be converted. */
+export const TOWER_TYPES = Object.keys(TOWERS);
 
 /**
  * Converts the vision tower of a checkpoint. Throws ConvertError for a model without a supported tower, for a missing
@@ -52,8 +54,9 @@ export async function convertTower(
   quantize: Quantization | undefined,
 ): Promise<ConvertedTower> {
   const type = root.string("model_type");
-  const types = Object.keys(TOWERS);
-  if (!types.includes(type)) root.refuse("model_type", quote(type), `${oneOf(types)} for a vision tower`);
+  if (!TOWER_TYPES.includes(type)) {
+    root.refuse("model_type", quote(type), `${oneOf(TOWER_TYPES)} for a vision tower`);
+  }
   const vision = root.fields("vision_config") ?? root.refuse("vision_config", "none", "an object");
   const finder = new WeightFinder(checkpoint, root);
   const list = new TensorList(checkpoint, finder, quantize);
