@@ -2,11 +2,12 @@
  * Measures the cost of draft rows, and the cost and benefit of a model's own drafting layer (`deno task bench:drafts
  * --model FILE.gguf`).
  */
-import { buildPlan, readPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { buildPlan, type PlanOptions, readPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import type { StepInput } from "../engine/backend/backend.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
+import { openDrafter } from "../engine/load/drafters/open.ts";
 import { loadEngine } from "../engine/load/load.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
@@ -24,6 +25,7 @@ Usage: deno task bench:drafts --model FILE.gguf [options]
   --context N   tokens in the KV cache before each step (default 512)
   --steps N     steps of each kind; the kinds take turns (default 40)
   --tokens N    tokens per answer (default 200; 0 skips the answers)
+  --draft FILE  measures this drafter of the model instead of its own draft layer
   --scripted N  instead: N rounds of answers with the acceptance rates that papers report
   --npl N       instead, for any model: steps in which each of N sequences has 1 to 8 rows
   --help        this text
@@ -45,50 +47,84 @@ const PROMPTS = [
 ];
 /** Numbers of rows per sequence to measure. */
 const ROWS = [1, 2, 3, 4, 5, 6, 8] as const;
+/** Numbers of tokens to draft in one pass. */
+const BLOCKS = [2, 3, 4, 7, 15] as const;
 const MODES = ["off", "mtp", "lookup", "auto"] as const;
 
 await command("bench:drafts", HELP, async () => {
-  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl", "scripted"]);
+  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl", "scripted", "draft"]);
   const model = options.text("model");
   if (model === undefined) {
-    throw new UsageError("--model must name a file whose model has a layer that drafts, or with --npl any");
+    throw new UsageError(
+      "--model must name a file whose model has a layer that drafts, or with --npl or --draft any",
+    );
   }
   if (options.text("npl") !== undefined) {
     const sequences = options.count("npl", 64, 16);
     return await crowd(model, sequences, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
   }
+  const draft = options.text("draft");
   if (options.text("scripted") !== undefined) {
-    return await scripted(model, options.count("tokens", 1e6, 200), options.count("scripted", 1e3, 3));
+    const [tokens, rounds] = [options.count("tokens", 1e6, 200), options.count("scripted", 1e3, 3)];
+    return await scripted({ model, draft }, tokens, rounds);
   }
-  await costs(model, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
-  if (options.text("tokens") !== "0") await answers(model, options.count("tokens", 1e6, 200));
+  await costs(model, draft, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
+  if (options.text("tokens") !== "0" && draft === undefined) {
+    await answers(model, options.count("tokens", 1e6, 200));
+  }
 });
 
-async function costs(model: string, context: number, steps: number): Promise<void> {
-  const file = await openGguf(model);
+async function costs(
+  model: string,
+  draft: string | undefined,
+  context: number,
+  steps: number,
+): Promise<void> {
+  const plain = await openGguf(model);
+  const drafter = draft === undefined ? undefined : await openDrafter(draft, plain);
+  const file = drafter?.joined ?? plain;
   const factors = await readRopeFactors(file);
-  const open = async (drafts: boolean, draftTokens?: number) => {
-    const plan = buildPlan(file, factors, undefined, { drafts, draftTokens });
-    const { backend, steps } = await openSteps(file, plan, { sequences: 1, context, rows: 4 });
-    const token = steps.decodeStep(1, context);
-    const sequences = token.sequences.map((sequence) => ({ ...sequence, state: undefined }));
-    const draft: StepInput = { ...token, sequences, drafts: Int32Array.of(0) };
-    return { backend, draft, rows: (n: number) => steps.decodeStep(1, context, n) };
+  const block = drafter?.block;
+  const rows = Math.max(4, block?.rows ?? 1);
+  const open = async (layer: PlanOptions) => {
+    const plan = buildPlan(file, factors, undefined, layer);
+    const { backend, steps } = await openSteps(file, plan, { sequences: 1, context, rows });
+    return { backend, rows: (n: number) => backend.step(steps.decodeStep(1, context, n)), steps };
   };
-  const [without, layer, whole] = [await open(false), await open(true), await open(true, Infinity)];
-  const kinds: [string, () => Promise<unknown>][] = [
-    ["a token, without the layer", () => without.backend.step(without.rows(1))],
-    ["a token", () => layer.backend.step(layer.rows(1))],
-    ["a draft", () => layer.backend.step(layer.draft)],
-    ["a draft from all tokens", () => whole.backend.step(whole.draft)],
-    ...[2, 3, 4].map((
-      n,
-    ): [string, () => Promise<unknown>] => [`${n} rows`, () => layer.backend.step(layer.rows(n))]),
+  const layer = drafter ? { drafter: drafter.description } : { drafts: true };
+  const without = await open({});
+  const [drafting, whole] = [await open(layer), await open({ ...layer, draftTokens: Infinity })];
+  const drafts = (of: typeof drafting, tokens = 1) => () =>
+    of.backend.step(draftOf(of.steps.decodeStep(1, context, block ? 1 + tokens : 1), block?.mask));
+  const kinds: Kind[] = [
+    ["a token, without the layer", () => without.rows(1)],
+    ["a token", () => drafting.rows(1)],
+    ["a draft", drafts(drafting)],
+    ["a draft from all tokens", drafts(whole)],
+    ...block ? BLOCKS.map((n): Kind => [`a draft of ${n} tokens`, drafts(drafting, n)]) : [],
+    ...[2, 3, 4].map((n): Kind => [`${n} rows`, () => drafting.rows(n)]),
   ];
   const times = await inTurns(kinds.map(([, run]) => run), steps);
-  for (const { backend } of [without, layer, whole]) backend.close();
-  const rows = kinds.map(([name], i) => [name, ...spread(times[i], times[0])]);
-  print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
+  for (const { backend } of [without, drafting, whole]) backend.close();
+  const lines = kinds.map(([name], i) => [name, ...spread(times[i], times[0])]);
+  print(asTable([["step", "ms", "from, to", "of the first"], ...lines]));
+}
+
+type Kind = [name: string, run: () => Promise<unknown>];
+
+/** Returns a draft of the step's sequence. With a mask token, its rows after the first are mask tokens, in one span. */
+function draftOf(
+  { tokens, sequences: [{ state: _, ...sequence }], logits }: StepInput,
+  mask?: number,
+): StepInput {
+  const { cached, length } = sequence;
+  if (mask === undefined) return { tokens, sequences: [sequence], logits, drafts: Int32Array.of(0) };
+  return {
+    tokens: tokens.map((token, row) => row === 0 ? token : mask),
+    sequences: [{ ...sequence, spans: [{ first: cached, end: cached + length }] }],
+    logits: logits.slice(1),
+    drafts: Int32Array.from(tokens.keys()),
+  };
 }
 
 /** Measures steps of many sequences with different numbers of draft rows per sequence. */

@@ -39,9 +39,13 @@ function follow(backend: AnyBackend, script: Script): void {
       place = 0;
       return output;
     }
-    const rate = script.rates[Math.min(place++, script.rates.length - 1)];
-    const rows = output.rows.map((row, i) => {
-      const next = script.answer[input.sequences[i].cached + 1 - script.promptLength];
+    // A draft has one row, which follows the row of its last token, or a row for each of its tokens.
+    const inOnePass = input.tokens.length > 1;
+    const [{ cached }] = input.sequences;
+    const rows = output.rows.map((row) => {
+      const rate = script.rates[Math.min(place, script.rates.length - 1)];
+      const next = script.answer[cached + 1 + (inOnePass ? place : 0) - script.promptLength];
+      place++;
       const token = random() < rate && next !== undefined ? next : WRONG;
       return { ...row, ids: Int32Array.of(token), logits: Float32Array.of(Math.log(rate)), logSumExp: 0 };
     });
@@ -79,14 +83,19 @@ async function ask(engine: Engine, prompt: number[], maxTokens: number, round: n
 }
 
 /**
- * Prints the speed-up of answers by a model's own draft layer (MTP) at the acceptance rates that papers report. Seeded
+ * Prints the speed-up of answers by a model's own draft layer (MTP) or a drafter at the acceptance rates that papers report. Seeded
  * weights draft no right tokens. Therefore a script proposes the answer's next tokens, each with the reported probability.
  * Answers without and with drafts alternate. The first pair per rate is not counted: it trains the engine's cost model.
  */
-export async function scripted(model: string, maxTokens: number, rounds: number): Promise<void> {
+export async function scripted(
+  { model, draft }: { readonly model: string; readonly draft?: string },
+  maxTokens: number,
+  rounds: number,
+): Promise<void> {
   const options = { model, parallel: 1, contextLength: 1024 };
   const plain = (await loadEngine({ ...options, speculate: "off" })).engine;
-  const { engine, backend } = await loadEngine({ ...options, speculate: "mtp" });
+  const speculate = draft === undefined ? "mtp" : "draft";
+  const { engine, backend } = await loadEngine({ ...options, draft, speculate });
   const script: Script = { answer: [], promptLength: 0, rates: [] };
   follow(backend, script);
   const rows = [[

@@ -157,6 +157,26 @@ export class KernelModel implements Disposable {
     return rows;
   }
 
+  /** Drafts in one pass: a run's rows attend to each other. Returns the candidates of each run. */
+  async draftBlocks(
+    runs: readonly Required<Pick<Run, "tokens" | "cached" | "blockTable" | "wanted">>[],
+  ): Promise<Candidates[][]> {
+    const sequences: StepSequence[] = [];
+    const logits: LogitsRequest[] = [];
+    let start = 0;
+    for (const { tokens: { length }, cached, blockTable, wanted } of runs) {
+      const spans = [{ first: cached, end: cached + length }];
+      sequences.push({ start, length, cached, ...wholeTables(this.plan, blockTable), spans });
+      start += length;
+      wanted.forEach((want, i) => logits.push(request(start - wanted.length + i, want)));
+    }
+    const tokens = Int32Array.from(runs.flatMap((run) => run.tokens));
+    const drafts = Int32Array.from(tokens.keys());
+    const { rows } = await this.backend.step({ tokens, sequences, logits, drafts });
+    let at = 0;
+    return runs.map(({ wanted }) => rows.slice(at, at += wanted.length));
+  }
+
   #state({ cached = 0, slot = 0, source = slot, saves = [] }: Run): StepState | undefined {
     return this.plan.states.length > 0
       ? { read: cached === 0 ? undefined : source, write: slot, saves }

@@ -99,6 +99,7 @@ const DRAFTER: Wording = ["this drafts tokens for a model; name the model's own 
 /** Architectures of files that do not contain a model, with the advice in the error message. */
 const OTHER_ARCHITECTURES: Readonly<Record<string, Wording>> = {
   eagle3: DRAFTER,
+  dflash: DRAFTER,
   "gemma4-assistant": DRAFTER,
 };
 

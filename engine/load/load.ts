@@ -20,8 +20,7 @@ import type { PromptDisk } from "../cache/disk/types.ts";
 import { describeModel, type ModelDescription } from "./describe.ts";
 import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
 import { type MeasuredTower, measureTower } from "./load_tower.ts";
-import { chooseDrafters } from "../speculation/choose.ts";
-import { MtpDrafter } from "../speculation/mtp.ts";
+import { chooseDrafters, layerDrafter } from "../speculation/choose.ts";
 import { Speculation } from "../speculation/speculation.ts";
 import {
   type ContextCut,
@@ -295,14 +294,14 @@ async function orClose<T>(opening: Promise<T>, ...open: readonly (Closeable | un
 
 /** Returns the draft proposer; undefined if nothing drafts. */
 async function openSpeculation(
-  { plan, described, drafting }: Pick<Measured, "plan" | "described" | "drafting">,
+  { plan, described, drafting, size }: Pick<Measured, "plan" | "described" | "drafting" | "size">,
   backend: AnyBackend,
   { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
   // Drafts cannot be verified if the backend draws the tokens itself.
   if (backend.abilities.draws) return undefined;
-  const layer = canDraft(plan) ? new MtpDrafter(backend, described.drafter) : undefined;
+  const layer = canDraft(plan) ? layerDrafter(backend, size.limits, described.drafter) : undefined;
   return new Speculation(chooseDrafters(speculate, layer ?? await drafting?.load(signal)));
 }
 

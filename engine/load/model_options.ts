@@ -186,8 +186,8 @@ export const DRAFT_OPTIONS = {
     placeholder: "FILE",
     isFile: true,
     doc:
-      "a smaller model with the same vocabulary, or a drafter made for the model (EAGLE-3 or Gemma 4's), which " +
-      "proposes draft tokens",
+      "a smaller model with the same vocabulary, or a drafter made for the model (EAGLE-3, DFlash or Gemma 4's), " +
+      "which proposes draft tokens",
   },
 } as const satisfies LoadOptionTable;
 

@@ -90,7 +90,7 @@ export class PlanBuilder {
   readonly #ends: (() => void)[] = [];
   /** Writers of values that depend on positions, which a draft computes again when it first reads them. */
   readonly #positional = new Map<Value, () => void>();
-  #inDraft = false;
+  #draftLayer: number | undefined; // in a draft, the KV layer that the draft's next layer reads
 
   /** Number of matrices of each tensor, and of those with adapters beside them. */
   readonly #matrices = new Map<string, { read: number; adapted: number }>();
@@ -145,7 +145,7 @@ export class PlanBuilder {
 
   /** Ensures that the value exists as floats. Returns the buffer. */
   asFloat(value: Value): BufferId {
-    if (this.#inDraft) this.#writeAgain(value);
+    if (this.#draftLayer !== undefined) this.#writeAgain(value);
     return value.forms.float ??= this.#buffer(value, "float");
   }
 
@@ -306,20 +306,20 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** Adds a layer to the KV cache. Returns its index. A draft reads the layer that was added last. */
+  /** Adds a layer to the KV cache. Returns its index. A draft's layers read the layers that were added last. */
   kvLayer(layer: Omit<KvLayer, "group">): number {
-    return this.#inDraft ? this.#kvLayers.length - 1 : this.#kvLayers.push(layer) - 1;
+    return this.#draftLayer === undefined ? this.#kvLayers.push(layer) - 1 : this.#draftLayer++;
   }
 
   /** Runs `write`, which adds the op that writes a value from positions. Runs it again if a draft reads the value. */
   writePositional(value: Value, write: () => void): void {
-    if (!this.#inDraft) this.#positional.set(value, write);
+    if (this.#draftLayer === undefined) this.#positional.set(value, write);
     write();
   }
 
-  /** Begins the draft: ops that are added from now on run only in drafts. */
-  beginDraft(): void {
-    this.#inDraft = true;
+  /** Begins the draft, which reads the last `layers` KV layers: ops that are added from now on run only in drafts. */
+  beginDraft(layers: number): void {
+    this.#draftLayer = this.#kvLayers.length - layers;
   }
 
   #writeAgain(value: Value): void {

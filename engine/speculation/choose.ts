@@ -1,5 +1,8 @@
+import type { Backend } from "../backend/backend.ts";
+import { BlockDrafter, type BlockOptions } from "./block_drafter.ts";
 import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";
+import { type LayerOptions, MtpDrafter } from "./mtp.ts";
 
 /**
  * Source of draft tokens: "auto" uses any source that pays off, "off" none, "lookup" repetitions in the text,
@@ -23,4 +26,14 @@ export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", 
 export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[] {
   const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];
   return [...lookup, ...model ? [model] : []];
+}
+
+/** Returns the drafter that runs the plan's draft layers. `block`: all tokens of a draft come from one pass. */
+export function layerDrafter(
+  backend: Backend,
+  limits: Pick<BlockOptions, "maxRows" | "maxLogitRows">,
+  layer: LayerOptions & { readonly block?: Pick<BlockOptions, "rows" | "mask"> } = {},
+): Drafter {
+  const { block, tokens } = layer;
+  return block ? new BlockDrafter(backend, { ...limits, ...block, tokens }) : new MtpDrafter(backend, layer);
 }

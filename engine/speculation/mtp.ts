@@ -1,6 +1,7 @@
 import {
   AXES,
   type Backend,
+  type Candidates,
   greedyRequest,
   KV_BLOCK_TOKENS,
   type StepInput,
@@ -102,12 +103,9 @@ export class MtpDrafter implements Drafter {
     try {
       const { rows } = await this.backend.step(inputOf(drafts, this.layer));
       for (const [i, { tokens, grades }] of drafts.entries()) {
-        const { ids, logits, logSumExp } = rows[i];
-        // Damaged weights give no usable logits. Any token will do then, because it is verified.
-        const chance = Math.exp(logits[0] - logSumExp);
-        const [id = 0] = ids;
-        tokens.push(this.layer.tokens ? this.layer.tokens[id] : id);
-        grades.push(chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0);
+        const { token, grade } = choiceOf(rows[i], this.layer.tokens);
+        tokens.push(token);
+        grades.push(grade);
       }
       return true;
     } catch (error) {
@@ -117,26 +115,52 @@ export class MtpDrafter implements Drafter {
   }
 }
 
+/** Returns the most likely token of a row, as the model numbers it, and its grade. */
+export function choiceOf(
+  { ids, logits, logSumExp }: Candidates,
+  tokens?: Int32Array,
+): { readonly token: number; readonly grade: number } {
+  // Damaged weights give no usable logits. Any token will do then, because it is verified.
+  const chance = Math.exp(logits[0] - logSumExp);
+  const [id = 0] = ids;
+  const grade = chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0;
+  return { token: tokens ? tokens[id] : id, grade };
+}
+
+/**
+ * Returns the part of a sequence in a draft: `length` rows from row `start` on, which follow `cached` tokens. Tables of
+ * windows begin `earlier` blocks before the first held block.
+ */
+export function draftedPart(
+  { kv }: Sequence,
+  start: number,
+  cached: number,
+  length: number,
+  earlier = 0,
+): StepSequence {
+  const blocks = blocksFor(cached + length);
+  return {
+    start,
+    length,
+    cached,
+    blockTable: kv.blocks.subarray(0, blocks),
+    windowTables: kv.windows.map(({ first: kept, blocks: held }) => {
+      const first = Math.max(0, kept - earlier);
+      return { first, blocks: held.subarray(first, blocks) };
+    }),
+  };
+}
+
 /** Returns a step with one row per draft: the draft's last token, or for an empty draft the sequence's last token. */
 function inputOf(drafts: readonly Drafting[], { onePosition }: LayerOptions): StepInput {
   const sequences = drafts.map(({ sequence, tokens }, start): StepSequence => {
     const position = sequence.length - 1 + (onePosition ? 0 : tokens.length);
     // The model's cache has no entry for the position itself, so the row sees the entries before it.
     const cached = onePosition ? position - 1 : position;
-    const blocks = blocksFor(cached + 1);
-    return {
-      start,
-      length: 1,
-      cached,
-      places: onePosition ? new Uint32Array(AXES).fill(position) : undefined,
-      blockTable: sequence.kv.blocks.subarray(0, blocks),
-      windowTables: sequence.kv.windows.map(({ first: kept, blocks: held }) => {
-        // The kernels ask for the whole window of the row before. The cache may have released its first block, but the
-        // layer does not read that block: its window is shorter by the position itself.
-        const first = onePosition ? Math.max(0, kept - 1) : kept;
-        return { first, blocks: held.subarray(first, blocks) };
-      }),
-    };
+    const places = onePosition ? new Uint32Array(AXES).fill(position) : undefined;
+    // The kernels ask for the whole window of the row before. The cache may have released its first block, but the
+    // layer does not read that block: its window is shorter by the position itself.
+    return { ...draftedPart(sequence, start, cached, 1, onePosition ? 1 : 0), places };
   });
   return {
     tokens: Int32Array.from(

@@ -1,5 +1,6 @@
 /** Cases of the draft layer test, with the exact answers that `deno task parity:drafts` generated. */
 import type { TensorType } from "../../engine/gguf/types.ts";
+import { type DflashOptions, synthesizeDflash } from "../../testing/synth/drafters/dflash.ts";
 import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
 import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";
 import type { Architecture, SynthOptions } from "../../testing/synth/synth.ts";
@@ -19,6 +20,8 @@ export interface DrafterCase {
   readonly tokens?: readonly number[];
   /** Whether all tokens of a draft have the position of the first one, and see the tokens before it. */
   readonly onePosition?: boolean;
+  /** The mask token of a drafter that drafts all tokens in one pass. */
+  readonly mask?: number;
 }
 
 /** Layers before the draft layer: of the hybrids three of Gated DeltaNet, one of attention. */
@@ -78,6 +81,38 @@ export const ASSISTANT_MODELS: readonly DraftModel[] = [
   assisted("gemma4", "F32"),
   assisted("gemma4", "Q8_0"),
   assisted("gemma4_moe", "F32"),
+];
+
+const MASK = 498;
+/** Returns a model with a DFlash drafter. */
+const inOnePass = (
+  architecture: Architecture,
+  drafter: Omit<DflashOptions, "seed" | "mask">,
+): DraftModel => ({
+  name: `dflash-${architecture}-${drafter.type}`,
+  options: { architecture, types: [drafter.type], seed: 1, layers: LAYERS },
+  drafter: {
+    tokens: drafter.tokens,
+    mask: MASK,
+    make: (model) => synthesizeDflash(model, { ...drafter, mask: MASK, seed: 1 }),
+  },
+});
+
+/** The drafters share different tensors with the model. Layers with a window are causal, except in the last drafter. */
+export const DFLASH_MODELS: readonly DraftModel[] = [
+  inOnePass("llama", {
+    type: "F32",
+    layers: [1, 2, LAYERS],
+    tokens: Array.from({ length: 200 }, (_, i) => 2 * i + 1),
+  }),
+  inOnePass("qwen35", { type: "Q8_0", layers: [0, 3], columns: 128, window: 40, slides: [true, false] }),
+  inOnePass("qwen3moe", {
+    type: "F32",
+    layers: [1, 2, 3, LAYERS],
+    sharesOutput: true,
+    window: 8,
+    causal: false,
+  }),
 ];
 
 /** Number of prompt tokens in each case. The first draft follows the second token. */

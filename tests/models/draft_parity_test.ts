@@ -4,6 +4,7 @@ import { buildPlan } from "../../engine/architectures/registry.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
 import {
   ASSISTANT_MODELS,
+  DFLASH_MODELS,
   DRAFT_MODELS,
   DRAFT_PROMPTS,
   DRAFT_TABLE_URL,
@@ -33,8 +34,9 @@ const open = async ({ options, drafter }: DraftModel, cpu: CpuModelOptions = {})
     ? (await loadWithDrafter(bytes, drafter.make(bytes), SIZE, { threads: 2, ...cpu })).model
     : await KernelModel.loadAs(plan, bytes, SIZE, { threads: 2, ...cpu });
 };
-const ALL = [...DRAFT_MODELS, ...EAGLE3_MODELS, ...ASSISTANT_MODELS];
-const MODELS = [DRAFT_MODELS, EAGLE3_MODELS, ASSISTANT_MODELS].flatMap((models) => everyNth(3, models));
+const GROUPS = [DRAFT_MODELS, EAGLE3_MODELS, ASSISTANT_MODELS, DFLASH_MODELS];
+const ALL = GROUPS.flat();
+const MODELS = GROUPS.flatMap((models) => everyNth(3, models));
 const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
 
 /** Returns the tier that tests a model. Drafters of other files are tested only in the full tier. */
@@ -47,7 +49,7 @@ function placeOf(name: string, position: number, drafted: number) {
     : { cached: position + drafted };
 }
 
-/** Log-probabilities of the exact steps' tokens, along consecutive drafts. */
+/** Log-probabilities of the exact steps' tokens, along consecutive drafts, or in one pass with mask tokens. */
 async function drafted(
   name: string,
   model: KernelModel,
@@ -55,10 +57,21 @@ async function drafted(
   steps: readonly ExactStep[],
   cut = 0,
 ) {
-  const vocabulary = modelOf(name).drafter?.tokens;
+  const { tokens: vocabulary, mask } = modelOf(name).drafter ?? {};
   const blockTable = shuffledBlocks(0, BLOCKS);
   if (cut > 0) await model.step([{ tokens: tokens.slice(0, cut), blockTable }]);
   await model.step([{ tokens: tokens.slice(cut, -1), cached: cut, blockTable }]);
+  if (mask !== undefined) {
+    const block = [tokens.at(-1)!, ...steps.map(() => mask)];
+    const wanted = steps.map(({ ids }) => ({ candidates: 1, probe: ids }));
+    const [rows] = await model.draftBlocks([{
+      tokens: block,
+      cached: tokens.length - 1,
+      blockTable,
+      wanted,
+    }]);
+    return rows.map((row) => Array.from(row.probed, (logit) => logit - row.logSumExp));
+  }
   const found: number[][] = [];
   let token = tokens.at(-1)!;
   for (const [i, { ids }] of steps.entries()) {
@@ -123,7 +136,7 @@ for (const { name, options: { types } } of MODELS) {
   });
 }
 
-for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0"]) {
+for (const name of ["qwen35-Q8_0", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0", "dflash-qwen35-Q8_0"]) {
   tierOf(name).test(`drafts: ${name}'s are bit-identical for every chunking of the prompt`, async () => {
     const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
     using model = await open(modelOf(name));
@@ -172,6 +185,26 @@ async function sameAsAlone(name: string): Promise<void> {
   }
 }
 
+fullTier.test("drafts: blocks of sequences are the same as when each runs alone", async () => {
+  const { drafter } = modelOf("dflash-qwen35-Q8_0");
+  using model = await open(modelOf("dflash-qwen35-Q8_0"));
+  const runs = [3, 40, 70].map((length, slot) => (
+    { tokens: prompt(length), blockTable: shuffledBlocks(3 * slot, 3), slot }
+  ));
+  const blocks = runs.map(({ tokens, blockTable }, i) => ({
+    tokens: [50 + i, ...Array<number>(i + 1).fill(drafter!.mask!)],
+    cached: tokens.length,
+    blockTable,
+    wanted: Array.from({ length: i + 1 }, () => ({ candidates: 5 })),
+  }));
+  await model.step(runs);
+  const together = await model.draftBlocks(blocks);
+  for (const [i, run] of runs.entries()) {
+    await model.step([run]);
+    assertEquals(await model.draftBlocks([blocks[i]]), [together[i]]);
+  }
+});
+
 Deno.test("drafts: from the first tokens of the vocabulary have the same logits as from all tokens", async () => {
   const [few, probe] = [160, [0, 50, 159, 160, 499]];
   const wanted = [{ candidates: 20, probe }];
@@ -196,7 +229,15 @@ Deno.test("drafts: from the first tokens of the vocabulary have the same logits 
   assert(some.logSumExp < all.logSumExp);
 });
 
-for (const name of ["qwen35-Q8_0", "eagle3-llama-F32", "eagle3-qwen35-Q8_0", "assistant-gemma4-Q8_0"]) {
+for (
+  const name of [
+    "qwen35-Q8_0",
+    "eagle3-llama-F32",
+    "eagle3-qwen35-Q8_0",
+    "assistant-gemma4-Q8_0",
+    "dflash-qwen35-Q8_0",
+  ]
+) {
   tierOf(name).test(
     `drafts: ${name}'s answers are the same with and without the layer that drafts`,
     async () => {

@@ -8,86 +8,30 @@ import { inspectModel, type InspectOptions } from "../../engine/load/inspect.ts"
 import { loadEngine, measureModel } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
 import type { Engine, GenerateRequest, KvType } from "../../engine/mod.ts";
-import { loadWithDrafter, withFiles } from "./drafter_files.ts";
+import {
+  type Case,
+  LAYERS,
+  loadWithDrafter,
+  repeating,
+  REVERSED,
+  VOCABULARY,
+  withFiles,
+} from "./drafter_files.ts";
 import { carriesRows } from "../../engine/plan/ops/registry.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
-import { MtpDrafter } from "../../engine/speculation/mtp.ts";
+import { layerDrafter } from "../../engine/speculation/choose.ts";
 import { Speculation } from "../../engine/speculation/speculation.ts";
 import { FreeRows } from "../../engine/speculation/testing.ts";
 import { engineOver } from "../../testing/engine.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
-import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
+import { synthesizeDflash } from "../../testing/synth/drafters/dflash.ts";
+import { synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
 import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 import { compareCrowd } from "./preemption.ts";
 
-const VOCABULARY = 500;
-const LAYERS = 4;
 const SIZE = { contextLength: 256, threads: 1 };
-const REVERSED = Array.from({ length: VOCABULARY }, (_, i) => VOCABULARY - 1 - i);
-
-interface Files {
-  readonly model: Uint8Array<ArrayBuffer>;
-  readonly drafter: Uint8Array<ArrayBuffer>;
-}
-
-function floatsOf(bytes: Uint8Array, name: string): Float32Array {
-  const { offset, byteLength } = parseGguf(bytes).tensors.get(name)!;
-  return new Float32Array(bytes.buffer as ArrayBuffer, offset, byteLength / 4);
-}
-
-/** Returns a seeded model that often repeats tokens, and a drafter that proposes the last token again. */
-function repeating(architecture: Architecture): Files {
-  const model = synthesize({ architecture, types: ["F32"], seed: 1, layers: LAYERS });
-  return architecture === "gemma4" ? repeatingGemma4(model) : repeatingEagle3(model);
-}
-
-/**
- * The drafter proposes the model's most likely token. Its vocabulary has the model's tokens in reverse order.
- */
-function repeatingEagle3(model: Uint8Array<ArrayBuffer>): Files {
-  const embedding = floatsOf(model, "token_embd.weight");
-  if (parseGguf(model).tensors.has("output.weight")) floatsOf(model, "output.weight").set(embedding);
-  const options: Eagle3Options = { type: "F32", seed: 1, layers: [1, 2, LAYERS], tokens: REVERSED };
-  const drafter = synthesizeEagle3(model, options);
-  const width = embedding.length / VOCABULARY;
-  const output = floatsOf(drafter, "output.weight");
-  for (const [i, token] of REVERSED.entries()) {
-    output.set(embedding.subarray(token * width, (token + 1) * width), i * width);
-  }
-  floatsOf(drafter, "output_norm.weight").set(floatsOf(model, "output_norm.weight"));
-  // The projection returns the last layer's row, and the drafter's layer adds nothing.
-  const projection = floatsOf(drafter, "fc.weight").fill(0);
-  for (let row = 0; row < width; row++) projection[row * 3 * width + 2 * width + row] = 1;
-  for (const name of ["attn_output", "ffn_down"]) floatsOf(drafter, `blk.0.${name}.weight`).fill(0);
-  return { model, drafter };
-}
-
-/**
- * The drafter has the first columns of the model's embedding, and its layers add nothing. It is wrong after every third
- * token.
- */
-function repeatingGemma4(model: Uint8Array<ArrayBuffer>): Files {
-  for (const name of parseGguf(model).tensors.keys()) {
-    if (!/post_(attention_norm|ffw_norm|norm)/.test(name)) continue;
-    const norm = floatsOf(model, name);
-    norm.set(norm.map((weight) => 0.25 * weight));
-  }
-  const drafter = synthesizeGemma4Assistant(model, { type: "F32", seed: 1 });
-  const [from, to] = [model, drafter].map((bytes) => floatsOf(bytes, "token_embd.weight"));
-  const [width, columns] = [from, to].map(({ length }) => length / VOCABULARY);
-  for (let token = 0; token < VOCABULARY; token++) {
-    const drafted = token % 3 === 0 ? token + 1 : token;
-    to.set(from.subarray(token * width, token * width + columns), drafted * columns);
-  }
-  const projection = floatsOf(drafter, "nextn.pre_projection.weight").fill(0);
-  for (let row = 0; row < columns; row++) projection[row * 2 * width + row] = 1;
-  for (const name of parseGguf(drafter).tensors.keys()) {
-    if (/attn_output|ffn_down/.test(name)) floatsOf(drafter, name).fill(0);
-  }
-  return { model, drafter };
-}
 
 async function withEngine<T>(options: LoadOptions, use: (engine: Engine) => Promise<T>): Promise<T> {
   const { engine } = await loadEngine({ ...SIZE, ...options });
@@ -127,8 +71,10 @@ async function answers(engine: Engine): Promise<number[][]> {
   return [...alone, await tokensOf(engine, next)];
 }
 
-for (const architecture of ["llama", "qwen35", "gemma4"] as const) {
-  const { test } = architecture === "llama" ? Deno : fullTier;
+for (
+  const architecture of ["llama", "qwen35", "gemma4", "llama with DFlash", "qwen35 with DFlash"] as const
+) {
+  const { test } = architecture.startsWith("llama") ? Deno : fullTier;
   test(`drafters: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
     const { model, drafter } = repeating(architecture);
     await withFiles(model, drafter, async (model, draft) => {
@@ -155,6 +101,9 @@ const SCARCE = [
   ["qwen35", "q4_0"],
   ["gemma4", "q8_0"],
   ["gemma4", "q4_0"],
+  ["llama with DFlash", "f16"],
+  ["llama with DFlash", "q8_0"],
+  ["qwen35 with DFlash", "q4_0"],
 ] as const;
 
 for (const [architecture, kvType] of SCARCE) {
@@ -162,7 +111,7 @@ for (const [architecture, kvType] of SCARCE) {
   fullTier.test(`drafters: ${what}`, () => underPressure(architecture, kvType));
 }
 
-async function underPressure(architecture: Architecture, kvType: KvType): Promise<void> {
+async function underPressure(architecture: Case, kvType: KvType): Promise<void> {
   const files = repeating(architecture);
   const plain = await scarceEngine(files.model, undefined, kvType);
   const drafting = await scarceEngine(files.model, files.drafter, kvType);
@@ -209,7 +158,7 @@ async function scarceEngine(
     : { plan, model: await KernelModel.load(bytes, limitsOf(plan), cpu), opened: undefined };
   const { backend } = loaded.model;
   const speculation = drafter
-    ? new Speculation([new MtpDrafter(backend, loaded.opened)], new FreeRows())
+    ? new Speculation([layerDrafter(backend, limitsOf(loaded.plan), loaded.opened)], new FreeRows())
     : undefined;
   const limits = limitsOf(loaded.plan);
   return engineOver(
@@ -227,6 +176,20 @@ async function scarceEngine(
 Deno.test("drafters: stored prompts include the drafter's keys and values, and other drafters do not use them", async () => {
   const { model, drafter } = repeating("llama");
   const other = synthesizeEagle3(model, { type: "F32", seed: 2, layers: [1, 2, LAYERS], tokens: REVERSED });
+  await storedWith(model, drafter, other);
+});
+
+fullTier.test("drafters: stored prompts include the keys and values of all of DFlash's layers", async () => {
+  const { model, drafter } = repeating("llama with DFlash");
+  await storedWith(
+    model,
+    drafter,
+    synthesizeDflash(model, { type: "F32", seed: 2, layers: [1, LAYERS], mask: 498 }),
+  );
+});
+
+/** Compares answers with stored prompts. The first drafter reads them after a restart, and the other one does not. */
+async function storedWith(model: Uint8Array, drafter: Uint8Array, other: Uint8Array): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const prompt = Array.from({ length: 100 }, (_, i) => 40 + i % 7);
@@ -245,7 +208,7 @@ Deno.test("drafters: stored prompts include the drafter's keys and values, and o
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
-});
+}
 
 Deno.test("drafters: a drafter's memory is counted, and its layer is part of the model's plan", async () => {
   const { model, drafter } = repeating("llama");

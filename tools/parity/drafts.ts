@@ -5,6 +5,7 @@
 import { join } from "@std/path";
 import {
   ASSISTANT_MODELS,
+  DFLASH_MODELS,
   DRAFT_MODELS,
   DRAFT_PROMPTS,
   DRAFT_STEPS,
@@ -18,7 +19,14 @@ import { EXACT, run } from "./programs.ts";
 const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });
 try {
   const table: Record<string, { sha256: string; cases: string[][] }> = {};
-  for (const { name, options, drafter } of [...DRAFT_MODELS, ...EAGLE3_MODELS, ...ASSISTANT_MODELS]) {
+  for (
+    const { name, options, drafter } of [
+      ...DRAFT_MODELS,
+      ...EAGLE3_MODELS,
+      ...ASSISTANT_MODELS,
+      ...DFLASH_MODELS,
+    ]
+  ) {
     const bytes = synthesize(options);
     const path = join(folder, `${name}.gguf`);
     await Deno.writeFile(path, bytes);

@@ -17,6 +17,7 @@ import { FORMATS } from "../../engine/gguf/formats.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { SynthModel } from "../../testing/synth/model.ts";
+import { writeDflash } from "../../testing/synth/drafters/dflash.ts";
 import { type Sink, SynthFile } from "../../testing/synth/file.ts";
 import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { describeTokens } from "../../testing/synth/tokens.ts";
@@ -59,6 +60,26 @@ SHAPES.set("qwen3-vl-2b-mmproj", {
   architecture: "clip",
   layers: 24,
   write: (file, layers) => writeTower(file, { ...QWEN3_VL_2B, layers }, "F32", 2048),
+});
+
+/** A drafter like z-lab/Qwen3-4B-DFlash-b16, five layers of Qwen3-4B, for a model of Qwen3.5-4B with its vocabulary. */
+SHAPES.set("qwen3.5-4b-dflash", {
+  architecture: "dflash",
+  layers: 5,
+  write(file, blocks) {
+    const vocabulary = 248_320;
+    const shape = { blocks, heads: 32, kvHeads: 8, headDim: 128, feedForward: 9728 };
+    const layers = [2, 9, 16, 23, 30];
+    file.sink.set("general.name", "STRING", "synthetic");
+    writeDflash(file, [2560, vocabulary], {
+      shape,
+      layers,
+      mask: vocabulary - 1,
+      rows: 16,
+      sharesOutput: true,
+    });
+    describeTokens(file, vocabulary);
+  },
 });
 
 /** Collects the file's keys and tensors, in order. */

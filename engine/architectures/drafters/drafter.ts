@@ -11,8 +11,17 @@ export interface Drafter extends RowsWanted {
   readonly hparams: Hparams;
   /** Number of columns of each row that the drafter reads. */
   readonly columns: number;
+  /** Of a drafter that drafts all tokens in one pass. */
+  readonly block?: DraftBlock;
   /** Adds the drafter's ops after the model's layers. Throws GgufError. */
   add(b: PlanBuilder): void;
+}
+
+/** A pass that drafts several tokens. It has a row of the sequence's last token, and a row of the mask token per draft. */
+export interface DraftBlock {
+  /** Maximum rows of a sequence. */
+  readonly rows: number;
+  readonly mask: number;
 }
 
 /** Throws GgufError if the file has a tensor that is neither rotary factors nor matches `tensors`. */

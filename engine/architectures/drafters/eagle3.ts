@@ -1,9 +1,6 @@
 import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
-import { GgufError, quote } from "../../gguf/errors.ts";
-import { type Hparams, readHparams } from "../../gguf/hparams/hparams.ts";
-import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
+import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import type { RowsWanted } from "../../plan/extra_rows.ts";
 import { candidates } from "../../plan/ops/candidates.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { glu } from "../../plan/ops/glu.ts";
@@ -14,81 +11,33 @@ import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { shift } from "../../plan/ops/shift.ts";
-import { draftTokens } from "../parts/draft_layer.ts";
 import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
-import { handedOut } from "../parts/hidden_rows.ts";
-import { readFactors, Rope } from "../parts/rope.ts";
 import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
+import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
-/** Number of model layers whose input rows a drafter reads. */
-const ROWS = 3;
 /** Tensors of a drafter's file, besides rotary factors. */
 const TENSORS =
   /^((fc|enc\.output_norm|token_embd|output_norm|output|blk\.0\.(attn_norm(_2)?|attn_(q|k|v|output)|ffn_(norm|gate|up|down)))\.weight)$/;
 
-const MOST_COLUMNS = 131_072;
-
 /** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from hidden rows of a model. */
-interface Eagle3 extends RowsWanted {
-  readonly hparams: Hparams;
-  readonly rope: Rope;
+interface Eagle3 extends RowDrafter {
   /** Whether the attention's output is added to the normed row instead of to the row. */
   readonly normBeforeResidual: boolean;
   /** Whether the model's rows are normed before their projection. */
   readonly normBeforeFc: boolean;
-  /** Names of the embedding and of the output matrix in the joined file. */
-  readonly embedding: string;
-  readonly output: string;
-  /** Number of tokens in the vocabulary that it drafts from. */
-  readonly tokens: number;
 }
 
-/**
- * Returns the description of a drafter for `model`. The drafter may use the model's embedding and output matrix.
- * `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError.
- */
+/** Returns a drafter for `model`. `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError. */
 export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: number): Promise<Drafter> {
   requireKnown(file, TENSORS, "an EAGLE-3 drafter");
-  const tensors = new Map(file.tensors);
-  const has = (name: string) => tensors.has(`${name}.weight`);
-  const shared = (name: string) => model.tensors.has(`${name}.weight`) ? name : "token_embd";
-  const embedding = has("token_embd") ? joinedName("token_embd", model) : "token_embd";
-  const output = has("output") ? joinedName("output", model) : shared("output");
-  if (!has("token_embd")) tensors.set("token_embd.weight", requireOf(model, "token_embd.weight"));
-  const whole = { ...file, tensors };
-  const hparams = readHparams(whole);
+  const drafter = await readRowDrafter(file, model, { tokens, rows: 3 });
   const keys = ArchitectureKeys.of(file.metadata);
-  if (hparams.blockCount !== 1) keys.refuse("block_count", String(hparams.blockCount), "1");
+  const { blockCount } = drafter.hparams;
+  if (blockCount !== 1) keys.refuse("block_count", String(blockCount), "1");
   const flag = (name: string) => file.metadata.getBoolean(keys.name(name), false);
-  const drafter: Eagle3 = {
-    hparams,
-    rope: new Rope(hparams, await readFactors(whole, hparams)),
-    layers: readLayers(keys),
-    normBeforeResidual: flag("norm_before_residual"),
-    normBeforeFc: flag("norm_before_fc"),
-    embedding,
-    output,
-    tokens: tokens ?? hparams.vocabSize,
-  };
-  const columns = keys.count("target_hidden_size", MOST_COLUMNS);
-  return { hparams, layers: drafter.layers, columns, add: (b) => addEagle3(b, drafter) };
-}
-
-/** Returns the layers whose input rows the drafter reads. Older files have another key. */
-function readLayers(keys: ArchitectureKeys): number[] {
-  const name = keys.has("extract_layers") ? "extract_layers" : "target_layers";
-  const layers = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
-  if (layers.length !== ROWS || !layers.every((layer) => Number.isSafeInteger(layer) && layer >= 0)) {
-    keys.refuse(name, layers.join(", ") || "nothing", `${ROWS} numbers of layers`);
-  }
-  return layers;
-}
-
-function requireOf({ tensors }: GgufFile, name: string): TensorInfo {
-  const info = tensors.get(name);
-  if (info) return info;
-  const detail = "is missing in the drafter and in its model";
-  throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+  const normBeforeResidual = flag("norm_before_residual");
+  const normBeforeFc = flag("norm_before_fc");
+  return { ...drafter, add: (b) => addEagle3(b, { ...drafter, normBeforeResidual, normBeforeFc }) };
 }
 
 /**
@@ -100,11 +49,10 @@ function requireOf({ tensors }: GgufFile, name: string): TensorInfo {
  */
 function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
   const { hparams: h, normBeforeFc, normBeforeResidual } = drafter;
-  const rows = drafter.layers.map((layer) => handedOut(b, layer));
   const name = (tensor: string) => joinedName(`blk.0.${tensor}`, b.file);
   const width = h.embeddingLength;
   const norm = (x: Value, name: string, rows?: "logits") => rmsNorm(b, x, name, h.epsilon, rows);
-  const joined = rows.reduce((before, next) => join(b, before, next));
+  const joined = joinedRows(b, drafter);
   const all = normBeforeFc ? norm(joined, "drafter.enc.output_norm") : joined;
   const [hidden] = linear(b, all, [{ name: "drafter.fc", rows: width }]);
   const heads = {
@@ -130,9 +78,8 @@ function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
     linear(b, attn, [{ name: name("attn_output"), rows: width, addTo: row }]);
     const ffn = glu(b, norm(row, name("ffn_norm")), name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
     linear(b, ffn, [{ name: name("ffn_down"), rows: width, addTo: row }]);
-    // Without its own vocabulary, the drafter drafts from the most frequent tokens, as a model's own layer does.
-    const first = drafter.tokens < h.vocabSize ? drafter.tokens : draftTokens(b, h);
-    candidates(b, norm(row, "drafter.output_norm", "logits"), drafter.tokens, {}, drafter.output, first);
+    const last = norm(row, "drafter.output_norm", "logits");
+    candidates(b, last, drafter.tokens, {}, drafter.output, firstTokens(b, drafter));
     keep(b, row, hidden);
   });
 }

@@ -41,6 +41,8 @@ export interface GroupedHeads {
   readonly window?: number;
   /** Whether a row attends within its chunk of `window` tokens instead. */
   readonly chunked?: boolean;
+  /** Whether rows of a span attend only to positions up to their own, as other rows do. */
+  readonly causal?: boolean;
   /** Whether q, k and v are one tensor. */
   readonly fused?: boolean;
   /** Options that scale queries by their positions. */
@@ -59,7 +61,7 @@ export interface GroupedHeads {
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
   const { heads, headDim, valueDim = headDim, scale = 1 / Math.sqrt(headDim) } = of;
-  const { window, chunked, softcap, outputGate } = of;
+  const { window, chunked, softcap, causal, outputGate } = of;
   const [q, k, v] = projections(of, name);
   const rows = outputGate?.perHead ? heads : heads * valueDim;
   const gates = outputGate ? [{ name: name("attn_gate"), rows }] : [];
@@ -67,7 +69,7 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   const normed = normRow(b, queries, "attn_q_norm", of.heads, of, name);
   const shape = append(b, [normed, keys, values], of, name);
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  const read = attention(b, normed, shape, scale, { window, chunked, sinks, softcap });
+  const read = attention(b, normed, shape, scale, { window, chunked, sinks, softcap, causal });
   const attn = valueDim === headDim ? read : headColumns(b, read, heads, valueDim);
   return outputGate ? gate(b, gated, attn, outputGate) : attn;
 }

@@ -1,13 +1,16 @@
+import { readDflash } from "../../architectures/drafters/dflash.ts";
+import { readEagle3 } from "../../architectures/drafters/eagle3.ts";
 import { openGguf } from "../../gguf/reader.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { OpenSource } from "../../gguf/byte_source.ts";
 import { openGemma4Assistant } from "./gemma4_assistant.ts";
-import { openEagle3 } from "./eagle3.ts";
+import { openRowDrafter } from "./row_drafter.ts";
 import type { OpenDrafter, OpenedDrafter } from "./types.ts";
 
 /** The kinds of drafters that become part of the model's plan, by `general.architecture` of their files. */
 const DRAFTERS: Readonly<Record<string, OpenDrafter>> = {
-  eagle3: openEagle3,
+  eagle3: (file, model) => openRowDrafter(file, model, readEagle3),
+  dflash: (file, model) => openRowDrafter(file, model, readDflash),
   "gemma4-assistant": openGemma4Assistant,
 };
 

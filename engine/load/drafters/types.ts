@@ -1,4 +1,4 @@
-import type { Drafter } from "../../architectures/drafters/drafter.ts";
+import type { DraftBlock, Drafter } from "../../architectures/drafters/drafter.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 
 /** A drafter from its own file that fits its model. */
@@ -10,6 +10,8 @@ export interface OpenedDrafter {
   readonly tokens?: Int32Array;
   /** Whether all tokens of a draft have the position of its first token. */
   readonly onePosition?: boolean;
+  /** Of a drafter that drafts all tokens in one pass. */
+  readonly block?: DraftBlock;
 }
 
 /** Opens a drafter's file for the model's file. Throws GgufError and EngineError. */

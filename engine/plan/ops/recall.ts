@@ -13,9 +13,9 @@ export const RECALL = opKind({
   text: (op, t) => `${t.buffer(op.out)} = recall(${t.buffer(op.x)})`,
 });
 
-/** Begins the plan's draft with rows of the previous step. */
-export function recall(b: PlanBuilder, x: Value): Value {
-  b.beginDraft();
+/** Begins the plan's draft with rows of the previous step. Layers of the draft read the caches of the last `layers` layers. */
+export function recall(b: PlanBuilder, x: Value, layers = 1): Value {
+  b.beginDraft(layers);
   const out = b.floats("recalled", x.rows, x.columns);
   b.push(RECALL, { x: b.asFloat(x), out: b.asFloat(out) });
   return out;

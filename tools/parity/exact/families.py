@@ -7,6 +7,7 @@ from gemma import Gemma, Gemma2, Gemma3, Gemma4, Gemma4Assistant, GemmaEmbedding
 from gemma3n import Gemma3n
 from deci import Deci
 from described import Described
+from dflash import DFlash
 from deepseek2 import DeepSeek2
 from deepseek import BailingMoe, Deepseek
 from eagle3 import Eagle3
@@ -129,6 +130,7 @@ FAMILIES = {
     "kimi-linear": KimiLinear,
     "bailingmoe3": BailingMoe3,
     "eagle3": Eagle3,
+    "dflash": DFlash,
     "gemma4-assistant": Gemma4Assistant,
 }
 

@@ -1,5 +1,4 @@
-import { joinDrafter } from "../../architectures/drafters/drafter.ts";
-import { readEagle3 } from "../../architectures/drafters/eagle3.ts";
+import { type Drafter, joinDrafter } from "../../architectures/drafters/drafter.ts";
 import { readBytes } from "../../gguf/byte_source.ts";
 import { GgufError, quote } from "../../gguf/errors.ts";
 import type { GgufFile } from "../../gguf/types.ts";
@@ -9,10 +8,14 @@ import type { OpenedDrafter } from "./types.ts";
 /** Name of the tensor that maps the drafter's tokens to the model's tokens. */
 const TOKENS = "d2t";
 
-/** Opens an EAGLE-3 drafter. */
-export async function openEagle3(file: GgufFile, model: GgufFile): Promise<OpenedDrafter> {
+/** Opens a drafter that reads hidden rows of the model's layers, and may have its own vocabulary. */
+export async function openRowDrafter(
+  file: GgufFile,
+  model: GgufFile,
+  read: (file: GgufFile, model: GgufFile, tokens?: number) => Promise<Drafter>,
+): Promise<OpenedDrafter> {
   const own = file.integers.get(TOKENS);
-  const description = await readIn(file, readEagle3(file, model, own?.length));
+  const description = await readIn(file, read(file, model, own?.length));
   const common = checkFit(file, model, description);
   const tokens = own && await readTokens(file);
   const wrong = tokens?.find((token) => token < 0n || token >= BigInt(common));
@@ -20,7 +23,12 @@ export async function openEagle3(file: GgufFile, model: GgufFile): Promise<Opene
     const detail = `must have only tokens below ${common} (got ${wrong})`;
     throw new GgufError("GGUF_DATA", detail, { field: `tensor ${quote(TOKENS)} of ${quote(file.path)}` });
   }
-  return { description, joined: joinDrafter(model, file), tokens: tokens && Int32Array.from(tokens, Number) };
+  return {
+    description,
+    joined: joinDrafter(model, file),
+    tokens: tokens && Int32Array.from(tokens, Number),
+    block: description.block,
+  };
 }
 
 async function readTokens(file: GgufFile): Promise<BigInt64Array> {
