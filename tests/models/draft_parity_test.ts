@@ -34,9 +34,13 @@ const open = async ({ options, drafter }: DraftModel, cpu: CpuModelOptions = {})
     ? (await loadWithDrafter(bytes, drafter.make(bytes), SIZE, { threads: 2, ...cpu })).model
     : await KernelModel.loadAs(plan, bytes, SIZE, { threads: 2, ...cpu });
 };
-const GROUPS = [DRAFT_MODELS, EAGLE3_MODELS, ASSISTANT_MODELS, DFLASH_MODELS];
-const ALL = GROUPS.flat();
-const MODELS = GROUPS.flatMap((models) => everyNth(3, models));
+/** Models with drafters in their own files, by kind. The first tier tests one of each kind. */
+const DRAFTED = [EAGLE3_MODELS, ASSISTANT_MODELS, DFLASH_MODELS];
+const ALL = [...DRAFT_MODELS, ...DRAFTED.flat()];
+const MODELS = [
+  ...everyNth(3, DRAFT_MODELS),
+  ...DRAFTED.flatMap((models) => everyNth(models.length, models)),
+];
 const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
 
 /** Returns the tier that tests a model. Drafters of other files are tested only in the full tier. */
