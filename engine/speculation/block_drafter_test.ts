@@ -63,6 +63,15 @@ Deno.test("block drafter: one step drafts the tokens of all sequences, from rows
   assertEquals(inputs.length, 1);
 });
 
+Deno.test("block drafter: rows after an image have the positions of text after it", async () => {
+  const image = { grid: true, rows: 2, columns: 3 };
+  const images = { placed: [{ at: 2, image }], rows: [] };
+  const { inputs, drafter } = drafting();
+  await drafter.draft([{ sequence: { ...sequenceOf(10), images } as unknown as Sequence, most: 1 }]);
+  // The image's six tokens are at position 2, and the text continues at position 5.
+  assertEquals([...inputs[0].sequences[0].places!], [6, 6, 6, 7, 7, 7]);
+});
+
 Deno.test("block drafter: a draft is as long as the pass, its sequence's blocks and the step's rows allow", async () => {
   const { drafter } = drafting();
   assertEquals(tokensOf(await drafter.draft([{ sequence: sequenceOf(10), most: 8 }])), [[1, 2, 3]]);

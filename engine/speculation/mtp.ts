@@ -9,6 +9,7 @@ import {
   StepStopped,
 } from "../backend/backend.ts";
 import { blocksFor } from "../cache/kv_blocks.ts";
+import { placesOf } from "../schedule/images.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import {
   type ComputedRows,
@@ -132,7 +133,7 @@ export function choiceOf(
  * windows begin `earlier` blocks before the first held block.
  */
 export function draftedPart(
-  { kv }: Sequence,
+  { kv, images }: Sequence,
   start: number,
   cached: number,
   length: number,
@@ -143,6 +144,7 @@ export function draftedPart(
     start,
     length,
     cached,
+    places: images && placesOf(images.placed, cached, cached + length),
     blockTable: kv.blocks.subarray(0, blocks),
     windowTables: kv.windows.map(({ first: kept, blocks: held }) => {
       const first = Math.max(0, kept - earlier);
@@ -157,10 +159,10 @@ function inputOf(drafts: readonly Drafting[], { onePosition }: LayerOptions): St
     const position = sequence.length - 1 + (onePosition ? 0 : tokens.length);
     // The model's cache has no entry for the position itself, so the row sees the entries before it.
     const cached = onePosition ? position - 1 : position;
-    const places = onePosition ? new Uint32Array(AXES).fill(position) : undefined;
     // The kernels ask for the whole window of the row before. The cache may have released its first block, but the
     // layer does not read that block: its window is shorter by the position itself.
-    return { ...draftedPart(sequence, start, cached, 1, onePosition ? 1 : 0), places };
+    const part = draftedPart(sequence, start, cached, 1, onePosition ? 1 : 0);
+    return onePosition ? { ...part, places: new Uint32Array(AXES).fill(position) } : part;
   });
   return {
     tokens: Int32Array.from(
