@@ -55,7 +55,8 @@ export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): 
  * Files for E2B and E4B may have centroids, which choose a part of the vocabulary before its logits are computed.
  * llama.cpp does not read them either, so all frequent tokens have logits.
  * Sources: Hugging Face transformers, models/gemma4_assistant and generation/candidate_generator.py; llama.cpp,
- * src/models/gemma4-assistant.cpp. They differ in the window: llama.cpp counts the row's own position, as here.
+ * src/models/gemma4-assistant.cpp. They differ in the window: compy follows llama.cpp, which counts the
+ * row's own position.
  */
 function addAssistant(b: PlanBuilder, { h, keys, rope, model }: Assistant): void {
   const width = model.embeddingLength;

@@ -14,7 +14,7 @@ export interface Gemma4AssistantOptions {
 
 const [COLUMNS, HEADS, FEED_FORWARD] = [128, 4, 256];
 /** Per layer whether it has a window. */
-const SLIDES = [true, true, false, true];
+const SLIDES = [true, true, true, false];
 
 /** Returns the bytes of a drafter's GGUF file for the GGUF file `model`. */
 export function synthesizeGemma4Assistant(
