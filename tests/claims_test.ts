@@ -12,6 +12,7 @@ import ggml from "../engine/gguf/ggml_types.json" with { type: "json" };
 import { parseGguf } from "../engine/gguf/reader.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { KV_TYPES } from "../engine/plan/choices.ts";
+import { TOKENIZER_KINDS } from "../engine/tokenizer/kinds.ts";
 import { KINDS } from "../engine/vision/kinds.ts";
 import { DENO_VERSION, OLDEST_DENO } from "../package.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "../routes/endpoints.ts";
@@ -140,6 +141,11 @@ Deno.test("claims: files of architectures that compy lacks are refused by name",
     const error = await assertRejects(() => readPlan(parseGguf(bytes)), GgufError);
     assertStringIncludes(error.message, `(got "${name}")`);
   }
+});
+
+Deno.test("claims: MODELS.md lists the kinds of tokenizers", async () => {
+  const [[, kinds]] = cellsOf(await read("docs/MODELS.md"), /^tokenizers$/);
+  assertEquals(kinds.match(/(?<=`)\w+(?=`)/g)!.sort(), [...TOKENIZER_KINDS].sort());
 });
 
 Deno.test("claims: MODELS.md names every type of the KV cache, and the README the versions of Deno and Rust", async () => {

@@ -43,6 +43,8 @@ const KINDS: Readonly<Record<string, (tables: VocabularyTables, metadata: Metada
   plamo2: plamoParts,
   gemma4: (tables, metadata) => bytePairParts(tables, metadata, preTokenizer("gemma4")),
 };
+/** Supported values of the key `tokenizer.ggml.model`. */
+export const TOKENIZER_KINDS = Object.keys(KINDS);
 
 /**
  * Returns the parts of the tokenizer that `tokenizer.ggml.model` names. Throws GgufError(GGUF_VOCAB or
@@ -50,7 +52,7 @@ const KINDS: Readonly<Record<string, (tables: VocabularyTables, metadata: Metada
  */
 export function tokenizerParts(tables: VocabularyTables, metadata: Metadata): Parts {
   if (Object.hasOwn(KINDS, tables.model)) return KINDS[tables.model](tables, metadata);
-  throw vocabError("model", `must be one of ${Object.keys(KINDS).join(", ")} (got ${quote(tables.model)})`);
+  throw vocabError("model", `must be one of ${TOKENIZER_KINDS.join(", ")} (got ${quote(tables.model)})`);
 }
 
 function spmParts(tables: VocabularyTables, metadata: Metadata): Parts {
