@@ -67,6 +67,7 @@ Deno.test("estimated threads: the estimate's constants equal those in the kernel
     ["ops/glu.rs", "COLUMNS", KERNELS.gluColumns],
     ["kernels/tiles.rs", "RUNS", KERNELS.runs],
     ["kernels/tiles.rs", "CUT_ROWS", KERNELS.cutRows],
+    ["ops/candidates/survey.rs", "PART", KERNELS.surveyed],
   ];
   for (const [path, name, value] of expected) {
     const found = (await source(path)).match(new RegExp(`const ${name}: usize = (\\d+);`))?.[1];
@@ -76,8 +77,8 @@ Deno.test("estimated threads: the estimate's constants equal those in the kernel
 
 /** Minimum parallel efficiency in percent, by threads: decode of one sequence, of sixteen, and prefill. */
 const REACHED: Readonly<Record<string, Readonly<Record<number, readonly [number, number, number]>>>> = {
-  "0.6B": { 8: [94, 97, 96], 16: [86, 94, 92], 32: [72, 81, 92], 64: [47, 56, 85] },
-  "8B": { 8: [99, 99, 98], 16: [98, 98, 96], 32: [95, 95, 96], 64: [88, 88, 91] },
+  "0.6B": { 8: [95, 97, 96], 16: [88, 94, 92], 32: [74, 82, 92], 64: [49, 58, 85] },
+  "8B": { 8: [99, 99, 98], 16: [98, 98, 96], 32: [95, 95, 96], 64: [89, 89, 91] },
 };
 
 for (const [name, shape] of Object.entries({ "0.6B": SMALL, "8B": LARGE })) {

@@ -192,25 +192,31 @@ impl Executor {
                 if let Some(row) = self.own_row(i, &run) {
                     // The first thread writes the shared copy, which later ops may read.
                     run.own = (worker.index > 0).then(|| (row, self.own[worker.index].at(0)));
-                    op.run(&run, &Work { next: &AtomicUsize::new(0), halt: None, threads: 1, scratch });
+                    op.run(&run, &Work { next: &AtomicUsize::new(0), halt: None, threads: 1, pass: 0, scratch });
                     if worker.index == 0 {
                         take_time(i);
                     }
                     continue;
                 }
-                op.run(&run, &Work { next: &self.counters[i].0, halt, threads: worker.threads(), scratch });
-                run.own = None;
-                // Only the leader decides, because a thread may already pause in the next op when others come here.
-                worker.barrier(|| {
-                    halted.store(stop.load(SeqCst), SeqCst);
-                    if paused.load(SeqCst) {
-                        pauses_at.store(i, SeqCst);
+                let (next, passes) = (&self.counters[i].0, op.passes(&run, worker.threads()));
+                for pass in 0..passes {
+                    op.run(&run, &Work { next, halt, threads: worker.threads(), pass, scratch });
+                    // Only the leader decides, because a thread may already pause in the next op when others come here.
+                    worker.barrier(|| {
+                        halted.store(stop.load(SeqCst), SeqCst);
+                        if paused.load(SeqCst) {
+                            pauses_at.store(i, SeqCst);
+                        }
+                        if pass + 1 < passes {
+                            next.store(0, SeqCst);
+                        }
+                        take_time(i);
+                    });
+                    if halted.load(SeqCst) || pauses_at.load(SeqCst) == i {
+                        return;
                     }
-                    take_time(i);
-                });
-                if halted.load(SeqCst) || pauses_at.load(SeqCst) == i {
-                    return;
                 }
+                run.own = None;
             }
         });
         match done {

@@ -128,6 +128,11 @@ impl Run<'_> {
         [self.e.keys.at(at), self.e.values.at(at)]
     }
 
+    /// Returns the scratch memory of a thread, which all threads may use between two passes of an op.
+    pub fn scratch_of(&self, thread: usize) -> *mut f32 {
+        self.e.scratch[thread].at(0).cast()
+    }
+
     /// Waits for mask `index` of the step. Returns None if the step must stop.
     pub fn mask(&self, index: usize) -> Option<Mask> {
         self.masks.wait(index, self.stop)

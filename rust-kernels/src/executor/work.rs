@@ -13,6 +13,8 @@ pub struct Work<'a> {
     /// Whether the op pauses. Threads then take no more items, and the op runs again later for the rest.
     pub(super) halt: Option<&'a (dyn Fn() -> bool + Sync)>,
     pub threads: usize,
+    /// Number of the op's earlier passes in this step.
+    pub pass: usize,
     /// Scratch memory, aligned to a cache line. It has the number of floats that the op's `scratch` returns. Its
     /// contents are undefined.
     pub scratch: *mut f32,

@@ -120,7 +120,13 @@ pub trait Op: Send + Sync {
         None
     }
 
-    /// Computes a thread's share. Every thread calls it once per step and takes items from `work` until none is left.
+    /// Number of passes over the op's work, with a barrier between two of them. Ops over whole texts have one.
+    fn passes(&self, _run: &Run, _threads: usize) -> usize {
+        1
+    }
+
+    /// Computes a thread's share of a pass. Every thread calls it once per pass and takes items from `work` until none
+    /// is left.
     fn run(&self, run: &Run, work: &Work);
 }
 

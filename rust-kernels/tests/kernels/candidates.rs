@@ -2,7 +2,7 @@
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
 use compy::ops::candidates::{
-    ApplyMask, Draw, LogitTransform, Penalties, Row, Sums, Survey, TransformLogits, adjust, select,
+    ApplyMask, Draw, LogitTransform, Penalties, Row, SUMMED, Sums, Survey, TransformLogits, Weigh, adjust, select,
 };
 use compy::simd::Isa;
 use std::collections::BTreeSet;
@@ -134,9 +134,11 @@ fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
         let mark = random.below(1 << 32) as u32;
         let mut maxima = Vec::new();
         let (row, _) = surveyed(k, buffer.copy(&x), &mut maxima);
-        let draw = Draw { row: &row, temperature, mark, sums: &mut Vec::new() };
-        // SAFETY: the CPU has the instructions.
-        let got = unsafe { k.run(draw) };
+        let parts = row.logits.chunks_mut(SUMMED).zip(row.maxima.chunks_mut(SUMMED / 64));
+        // SAFETY: the CPU has the instructions, here and below.
+        let weigh = |part: Row| unsafe { k.run(Weigh { part: &part, top, temperature }) };
+        let sums: Vec<f64> = parts.map(|(logits, maxima)| weigh(Row { logits, maxima })).collect();
+        let got = unsafe { k.run(Draw { row: &row, top, temperature, mark, sums: &sums }) };
         let Some(token) = got else {
             assert_eq!(top, f32::NEG_INFINITY, "{}: nothing drawn", k.name());
             continue;

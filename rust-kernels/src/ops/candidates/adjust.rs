@@ -56,12 +56,29 @@ impl Kernel for ApplyMask<'_, '_> {
                 continue;
             }
             for (word, part) in words.iter().zip(chunk.chunks_mut(32)) {
-                for (i, x) in part.iter_mut().enumerate() {
-                    *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
-                }
+                remove(part, *word);
             }
             // SAFETY: the kernel's only operand is a slice.
             *largest = unsafe { largest_of(s, chunk) };
         }
+    }
+}
+
+/// Sets the logits without a bit in `word` to -infinity. Masks of texts forbid few tokens of a word, so these are
+/// visited one by one.
+#[inline(always)]
+fn remove(part: &mut [f32], word: u32) {
+    if word.count_zeros() > 8 {
+        for (i, x) in part.iter_mut().enumerate() {
+            *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
+        }
+        return;
+    }
+    let mut forbidden = !word;
+    while forbidden != 0 {
+        if let Some(x) = part.get_mut(forbidden.trailing_zeros() as usize) {
+            *x = f32::NEG_INFINITY;
+        }
+        forbidden &= forbidden - 1;
     }
 }
