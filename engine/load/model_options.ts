@@ -152,7 +152,7 @@ export const COMPUTE_OPTIONS = {
     words: KV_TYPES,
     doc:
       "type of the values in the KV cache: f16 (16 bits; on the CPU, integers with one scale per head), q8_0, which " +
-      "takes 53 % of that memory, or q4_0 (CPU only), which takes 28 % (default: f16)",
+      "takes 53 % of that memory, or q4_0 (CPU only), which takes 34 % (default: f16)",
   },
   activations: {
     placeholder: "A",

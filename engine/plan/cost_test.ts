@@ -35,14 +35,14 @@ Deno.test("cost: an 8-bit KV cache takes a byte per value and a 2-byte scale per
   assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (80 + 3 * 2));
 });
 
-Deno.test("cost: a 4-bit KV cache takes 18 bytes per 32 values, and pads heads", () => {
+Deno.test("cost: a KV cache in q4_0 takes 26 bytes per 32 dimensions of a key and 18 of a value, and pads heads", () => {
   const plan = withKvType(buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" })), "q4_0");
-  assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * 2 * 18);
+  assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * (26 + 18));
   const odd = {
     ...plan,
     kv: { ...plan.kv, layers: plan.kv.layers.map((layer) => ({ ...layer, headDim: 80 })) },
   };
-  assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * 3 * 18);
+  assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 3 * (26 + 18));
 });
 
 Deno.test("cost: counts a tied embedding as output", () => {

@@ -50,20 +50,20 @@ export function withContext(plan: Plan, contextLength: number): Plan {
   return { ...plan, rope };
 }
 
-/** Number of values of a head that share a scale in a KV cache of 8 or 4 bits. */
+/** Number of values of a head that share a scale in a KV cache in q8_0 or q4_0. */
 const KV_SCALED = 32;
 
 /**
  * Returns the bytes of a token's keys and values in one layer of the KV cache. In f16 the CPU stores a scale with each
- * head; the GPU has none, which saves 1 %. In 8 bits a head's last scale may cover fewer values. In 4 bits heads are
- * padded to whole scales.
+ * head; the GPU has none, which saves 1 %. In q8_0 a head's last scale may cover fewer values. In q4_0 heads are padded
+ * to whole scales, and values take 4 bits and keys 6: 5 on average.
  */
 export function kvBytesPerLayer(
   type: KvType,
   { heads, headDim }: Pick<KvLayer, "heads" | "headDim">,
 ): number {
   const scales = Math.ceil(headDim / KV_SCALED);
-  const head = { f16: 2 * headDim + 2, q8_0: headDim + 2 * scales, q4_0: scales * (KV_SCALED / 2 + 2) };
+  const head = { f16: 2 * headDim + 2, q8_0: headDim + 2 * scales, q4_0: scales * (5 * KV_SCALED / 8 + 2) };
   return 2 * heads * head[type];
 }
 

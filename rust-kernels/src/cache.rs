@@ -7,9 +7,9 @@ use crate::words::Words;
 /// One part of a copy of the cache: a KV block or a slot of recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A KV block of a group of layers: its keys, then its values. Both are `bytes` long and start at byte `at` of
-    /// their memory.
-    Kv { at: usize, bytes: usize },
+    /// A KV block of a group of layers: its keys, then its values. Each has a number of `bytes`, and starts at byte `at`
+    /// of its memory.
+    Kv { at: [usize; 2], bytes: [usize; 2] },
     /// A slot of recurrent state, which starts at byte `at`.
     State { at: usize, bytes: usize },
 }
@@ -18,7 +18,7 @@ impl Part {
     /// Returns the number of bytes that this part takes in a copy.
     pub fn len(&self) -> usize {
         match *self {
-            Self::Kv { bytes, .. } => 2 * bytes,
+            Self::Kv { bytes, .. } => bytes[0] + bytes[1],
             Self::State { bytes, .. } => bytes,
         }
     }
@@ -48,7 +48,7 @@ pub fn decode<'a>(message: &'a [u8], p: &Program) -> Result<(Vec<Part>, &'a [u8]
         if block >= p.kv.blocks {
             bail!("A KV block must be below {} (got {block})", p.kv.blocks);
         }
-        parts.push(Part::Kv { at: block * p.kv.block_bytes, bytes });
+        parts.push(Part::Kv { at: p.kv.block_bytes.map(|bytes| block * bytes), bytes });
     }
     for &slot in slots {
         if slot as usize >= p.recurrent.slots {

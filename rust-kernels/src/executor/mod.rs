@@ -59,8 +59,8 @@ impl Executor {
         };
         Ok(Self {
             arena: Region::new(program.arena_bytes, Pages::Huge, "activations")?,
-            keys: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's keys")?,
-            values: Region::new(program.kv_bytes, Pages::Huge, "the KV cache's values")?,
+            keys: Region::new(program.kv_bytes[0], Pages::Huge, "the KV cache's keys")?,
+            values: Region::new(program.kv_bytes[1], Pages::Huge, "the KV cache's values")?,
             states: Region::new(program.state_bytes, Pages::Huge, "recurrent states")?,
             scratch: regions(4 * floats, "scratch")?,
             own: regions(own, "a thread's rows")?,
@@ -120,7 +120,7 @@ impl Executor {
     /// The memory of a part: regions, offsets and bytes.
     fn spans(&self, part: Part) -> impl Iterator<Item = (&Region, usize, usize)> + use<'_> {
         let spans = match part {
-            Part::Kv { at, bytes } => [Some((&self.keys, at, bytes)), Some((&self.values, at, bytes))],
+            Part::Kv { at, bytes } => [Some((&self.keys, at[0], bytes[0])), Some((&self.values, at[1], bytes[1]))],
             Part::State { at, bytes } => [Some((&self.states, at, bytes)), None],
         };
         for (region, at, bytes) in spans.iter().flatten() {

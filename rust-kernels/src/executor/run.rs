@@ -124,8 +124,9 @@ impl Run<'_> {
 
     /// Returns the addresses of a layer's keys and of its values in a block.
     pub fn kv_block(&self, layer: usize, block: usize) -> [*mut u8; 2] {
-        let at = block * self.p.kv.block_bytes + self.p.kv.layers[layer].offset;
-        [self.e.keys.at(at), self.e.values.at(at)]
+        let (kv, offset) = (&self.p.kv, self.p.kv.layers[layer].offset);
+        let at = |i: usize| block * kv.block_bytes[i] + offset[i];
+        [self.e.keys.at(at(0)), self.e.values.at(at(1))]
     }
 
     /// Returns the scratch memory of a thread, which all threads may use between two passes of an op.

@@ -66,7 +66,7 @@ impl Op for Choose {
                 head_dim: h.head_dim,
                 weights: run.float(self.weights, row),
                 keys,
-                block_stride: run.p.kv.block_bytes,
+                block_stride: run.p.kv.block_bytes[0],
                 block_table: &table.blocks,
                 seen: seen.min(MAX_POSITION),
                 scratch: work.scratch,

@@ -121,7 +121,7 @@ impl Op for RopeAppend {
                 }
                 let Some(kept) = self.kept else { continue };
                 let [key, mut value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
-                let at = head * run.p.kv.layers[h.layer].head_bytes;
+                let at = run.p.kv.layers[h.layer].head_bytes.map(|bytes| head * bytes);
                 let [keys, values] = run.kv_block(h.layer, block);
                 // Values are appended first, because the same buffer may have the keys, which are then normalized and
                 // rotated in place.
@@ -136,9 +136,9 @@ impl Op for RopeAppend {
                         .copy_from_slice(std::slice::from_raw_parts(value.add(self.v_from), dim - self.v_from));
                     value = work.scratch;
                 }
-                (append.value)(run.isa, value, dim, values.add(at), slot);
+                (append.value)(run.isa, value, dim, values.add(at[1]), slot);
                 run.isa.run(NormAndRotate { x: key, weight: k_norm, table, shape });
-                (append.key)(run.isa, key, dim, keys.add(at), slot);
+                (append.key)(run.isa, key, dim, keys.add(at[0]), slot);
             }
         }
     }

@@ -32,12 +32,12 @@ impl Heads {
 pub struct KvLayer {
     pub heads: usize,
     pub head_dim: usize,
-    /// Size of a head's keys in a block, in bytes. The values have the same size.
-    pub head_bytes: usize,
+    /// Sizes of a head's keys and of its values in a block, in bytes.
+    pub head_bytes: [usize; 2],
     /// Index of the group of layers to which this layer belongs.
     pub group: usize,
-    /// Offset in bytes from a block's start to the layer's first head.
-    pub offset: usize,
+    /// Offsets in bytes from a block's start to the layer's first head, of keys and of values.
+    pub offset: [usize; 2],
 }
 
 /// The shape of the KV cache, [block][layer of a group][head]. A block holds KV_BLOCK tokens of all layers of one group
@@ -48,10 +48,10 @@ pub struct KvShape {
     /// For each group: the number of positions to which its rows attend, including their own. usize::MAX means all.
     pub windows: Vec<usize>,
     pub layers: Vec<KvLayer>,
-    /// Size of a block's keys in bytes, over all layers of the largest group. The values have the same size.
-    pub block_bytes: usize,
-    /// For each group: size of its keys in a block, in bytes. The values have the same size.
-    pub group_bytes: Vec<usize>,
+    /// Sizes of a block's keys and of its values in bytes, over all layers of the largest group.
+    pub block_bytes: [usize; 2],
+    /// For each group: sizes of its keys and of its values in a block, in bytes.
+    pub group_bytes: Vec<[usize; 2]>,
 }
 
 impl KvShape {
@@ -63,13 +63,19 @@ impl KvShape {
             code => bail!("A KV cache of the unknown type {code}"),
         };
         let (blocks, groups, count) = (w.size()?, w.size()?, w.size()?);
-        let mut kv =
-            Self { kind, blocks, windows: Vec::new(), layers: Vec::new(), block_bytes: 0, group_bytes: Vec::new() };
+        let mut kv = Self {
+            kind,
+            blocks,
+            windows: Vec::new(),
+            layers: Vec::new(),
+            block_bytes: [0; 2],
+            group_bytes: Vec::new(),
+        };
         for _ in 0..groups {
             let window = w.size()?;
             kv.windows.push(if window == 0 { usize::MAX } else { window });
         }
-        kv.group_bytes = vec![0; kv.windows.len()];
+        kv.group_bytes = vec![[0; 2]; kv.windows.len()];
         for _ in 0..count {
             let (heads, head_dim, group) = (w.size()?, w.size()?, w.size()?);
             if heads.max(head_dim) > MOST_HEADS {
@@ -83,11 +89,13 @@ impl KvShape {
             };
             let (head_bytes, offset) = (kind.block_bytes(head_dim), *bytes);
             kv.layers.push(KvLayer { heads, head_dim, head_bytes, group, offset });
-            *bytes = match offset.checked_add(heads * head_bytes) {
-                Some(bytes) => bytes,
-                None => bail!("A KV cache of {count} layers is too large for memory"),
-            };
-            kv.block_bytes = kv.block_bytes.max(*bytes);
+            for i in 0..2 {
+                bytes[i] = match offset[i].checked_add(heads * head_bytes[i]) {
+                    Some(bytes) => bytes,
+                    None => bail!("A KV cache of {count} layers is too large for memory"),
+                };
+                kv.block_bytes[i] = kv.block_bytes[i].max(bytes[i]);
+            }
         }
         Ok(kv)
     }
@@ -97,11 +105,13 @@ impl KvShape {
         self.windows[self.layers[layer].group]
     }
 
-    /// Returns the size of all keys in bytes. The values have the same size.
-    pub(super) fn bytes(&self) -> Result<usize> {
-        match self.blocks.checked_mul(self.block_bytes) {
-            Some(bytes) => Ok(bytes),
-            None => bail!("A KV cache of {} blocks of {} bytes is too large for memory", self.blocks, self.block_bytes),
-        }
+    /// Returns the sizes of all keys and of all values in bytes.
+    pub(super) fn bytes(&self) -> Result<[usize; 2]> {
+        let [keys, values] = self.block_bytes.map(|bytes| self.blocks.checked_mul(bytes));
+        let (Some(keys), Some(values)) = (keys, values) else {
+            let most = self.block_bytes[0].max(self.block_bytes[1]);
+            bail!("A KV cache of {} blocks of {most} bytes is too large for memory", self.blocks);
+        };
+        Ok([keys, values])
     }
 }

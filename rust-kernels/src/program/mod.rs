@@ -38,8 +38,8 @@ pub struct Program {
     pub max_logit_rows: usize,
     pub vocab: usize,
     pub kv: KvShape,
-    /// Bytes of the cache's keys. Values take as many.
-    pub kv_bytes: usize,
+    /// Bytes of the cache's keys and of its values.
+    pub kv_bytes: [usize; 2],
     pub recurrent: RecurrentShape,
     pub state_bytes: usize,
     /// Rotation angles of RoPE.

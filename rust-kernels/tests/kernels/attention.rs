@@ -1,5 +1,6 @@
 //! Tests attention over a paged cache: it agrees with f64, and a row's result is bit-identical whatever else is in its
 //! tile.
+use super::kv::key_code;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, hadamard, on_every_isa, share};
 use compy::half::{bf16_to_f32, f16_to_f32};
 use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q4_0, q8_0};
@@ -43,7 +44,7 @@ impl Cache {
         for i in (1..block_table.len()).rev() {
             block_table.swap(i, random.below(i + 1));
         }
-        let size = block_table.len() * Self::HEADS * kind.block_bytes(head_dim);
+        let size = kind.block_bytes(head_dim).map(|bytes| block_table.len() * Self::HEADS * bytes);
         block_table.truncate(blocks);
         let mut cache = Self {
             kind,
@@ -52,36 +53,38 @@ impl Cache {
             head_dim,
             head: random.below(Self::HEADS),
             block_table,
-            keys: vec![0xff; size],
-            values: vec![0xff; size],
+            keys: vec![0xff; size[0]],
+            values: vec![0xff; size[1]],
         };
         for position in 0..seen {
             let (key, value): (Vec<f32>, Vec<f32>) = (0..head_dim).map(|_| draw(random).into()).unzip();
-            let (block, slot) = (cache.block(position), position % KV_BLOCK);
+            let (block, slot) = ([0, 1].map(|i| cache.block(i, position)), position % KV_BLOCK);
             // SAFETY: each head has its own block.
             unsafe {
                 let append = kind.appenders();
-                (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
-                (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+                (append.key)(k, key.as_ptr(), head_dim, cache.keys[block[0]..].as_mut_ptr(), slot);
+                (append.value)(k, value.as_ptr(), head_dim, cache.values[block[1]..].as_mut_ptr(), slot);
             }
         }
         cache
     }
 
-    fn block_stride(&self) -> usize {
-        Self::HEADS * self.head_offset_of(1)
+    fn block_stride(&self) -> [usize; 2] {
+        self.head_offset_of(Self::HEADS)
     }
 
-    fn head_offset_of(&self, head: usize) -> usize {
-        head * self.kind.block_bytes(self.head_dim)
+    /// Returns the bytes before a head in a block, of keys and of values.
+    fn head_offset_of(&self, head: usize) -> [usize; 2] {
+        self.kind.block_bytes(self.head_dim).map(|bytes| head * bytes)
     }
 
-    fn block(&self, position: usize) -> usize {
-        self.block_table[position / KV_BLOCK] as usize * self.block_stride() + self.head_offset_of(self.head)
+    /// Returns where the head's keys (0) or values (1) start in a position's block.
+    fn block(&self, i: usize, position: usize) -> usize {
+        self.block_table[position / KV_BLOCK] as usize * self.block_stride()[i] + self.head_offset_of(self.head)[i]
     }
 
     fn key(&self, position: usize, d: usize) -> f64 {
-        let (slot, block) = (position % KV_BLOCK, &self.keys[self.block(position)..]);
+        let (slot, block) = (position % KV_BLOCK, &self.keys[self.block(0, position)..]);
         match self.kind {
             KvType::Int16 => {
                 let at = int16::key_index(self.lanes, self.pairs_together, self.head_dim, d, slot);
@@ -92,15 +95,14 @@ impl Cache {
                 (f64::from(code) - 128.0) * half(block, q8_0::scale_index(self.head_dim, d, slot))
             }
             KvType::Q4_0 => {
-                let two = block[q4_0::key_index(self.lanes, self.head_dim, d, slot)];
-                let code = if d % 32 < 16 { two & 15 } else { two >> 4 };
-                (f64::from(code) - 8.0) * half(block, q4_0::scale_index(self.head_dim, d, slot))
+                let scale = half(block, q4_0::scale_index(q4_0::keys::KEY_BITS, self.head_dim, d, slot));
+                key_code(block, self.lanes, self.head_dim, d, slot) * scale
             }
         }
     }
 
     fn value(&self, position: usize, d: usize) -> f64 {
-        let (slot, block) = (position % KV_BLOCK, &self.values[self.block(position)..]);
+        let (slot, block) = (position % KV_BLOCK, &self.values[self.block(1, position)..]);
         match self.kind {
             KvType::Int16 => {
                 let at = int16::value_index(self.lanes, self.pairs_together, d, slot);
@@ -113,7 +115,7 @@ impl Cache {
             KvType::Q4_0 => {
                 let two = block[q4_0::value_index(self.lanes, d, slot)];
                 let code = if (d / self.lanes).is_multiple_of(2) { two & 15 } else { two >> 4 };
-                (f64::from(code) - 8.0) * half(block, q4_0::scale_index(self.head_dim, d, slot))
+                (f64::from(code) - 8.0) * half(block, value_scale_index(self.head_dim, d, slot))
             }
         }
     }
@@ -225,7 +227,7 @@ impl Cache {
     /// largest sum of 16 weights.
     fn rounded_to_16_bits(&self, weights: &[f64], d: usize) -> f64 {
         let chunk = |(c, weights): (usize, &[f64])| {
-            let scale = |i: usize| self.scale(&self.values[self.block(c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
+            let scale = |i: usize| self.scale(&self.values[self.block(1, c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
             let scaled: Vec<f64> = weights.iter().enumerate().map(|(i, w)| w * scale(i)).collect();
             let top = scaled.iter().copied().fold(0.0, f64::max);
             let sum = scaled.chunks(16).map(|part| part.iter().sum()).fold(0.0, f64::max);
@@ -241,14 +243,19 @@ impl Cache {
         let block = |(b, weights): (usize, &[f64])| {
             let first = b * KV_BLOCK;
             let (at, steps): (fn(usize, usize, usize) -> usize, f64) =
-                if self.kind == KvType::Q8_0 { (q8_0::scale_index, 127.0) } else { (q4_0::scale_index, 254.0) };
-            let scale = |i: usize| half(&self.values[self.block(first)..], at(self.head_dim, d, i));
+                if self.kind == KvType::Q8_0 { (q8_0::scale_index, 127.0) } else { (value_scale_index, 254.0) };
+            let scale = |i: usize| half(&self.values[self.block(1, first)..], at(self.head_dim, d, i));
             let top = weights.iter().enumerate().fold(0.0, |top: f64, (i, w)| top.max(w * scale(i).abs()));
             let codes: f64 = (0..weights.len()).map(|i| (self.value(first + i, d) / scale(i)).abs()).sum();
             0.51 * top / (127.0 * steps) * codes
         };
         weights.chunks(KV_BLOCK).enumerate().map(block).sum()
     }
+}
+
+/// Returns the byte index of a value's scale in Q4_0.
+fn value_scale_index(head_dim: usize, d: usize, slot: usize) -> usize {
+    q4_0::scale_index(q4_0::VALUE_BITS, head_dim, d, slot)
 }
 
 /// Returns the 16 bits at an index; `code` returns the code that they hold.
@@ -364,8 +371,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         sinks: rows.sinks,
         chosen: &chosen,
         choices: rows.chosen.len(),
-        keys: b.keys.copy(&cache.keys).as_ptr(),
-        values: b.values.copy(&cache.values).as_ptr(),
+        cache: [b.keys.copy(&cache.keys).as_ptr(), b.values.copy(&cache.values).as_ptr()],
         block_stride: cache.block_stride(),
         head_offset: cache.head_offset_of(cache.head),
         after: std::ptr::null(),
@@ -520,12 +526,13 @@ fn products_of_16_bits_fit_32() {
                 };
                 let mut cache = Cache::of(k, KvType::Int16, head_dim, seen, &mut random, |_| [0.0, 0.0]);
                 for position in 0..seen {
-                    let (block, slot, append) = (cache.block(position), position % KV_BLOCK, cache.kind.appenders());
+                    let block = [0, 1].map(|i| cache.block(i, position));
+                    let (slot, append) = (position % KV_BLOCK, cache.kind.appenders());
                     let (key, value) = (head(sign), head(65504.0 / outlier));
                     // SAFETY: each head has its own block.
                     unsafe {
-                        (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
-                        (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);
+                        (append.key)(k, key.as_ptr(), head_dim, cache.keys[block[0]..].as_mut_ptr(), slot);
+                        (append.value)(k, value.as_ptr(), head_dim, cache.values[block[1]..].as_mut_ptr(), slot);
                     }
                 }
                 let q = [head(1.0)];

@@ -12,7 +12,7 @@ fn case(k: Isa, kind: KvType, random: &mut Random, [keys, q, weights, scratch]: 
     let cached: Vec<Vec<f32>> = (0..seen).map(|_| vector(random)).collect();
     let asked: Vec<Vec<f32>> = (0..heads).map(|_| vector(random)).collect();
     let factors: Vec<f32> = (0..heads).map(|_| random.unit()).collect();
-    let size = kind.block_bytes(dim);
+    let [size, _] = kind.block_bytes(dim);
     let blocks: Vec<i32> = (0..seen.div_ceil(KV_BLOCK) as i32).rev().collect();
     let bytes = keys.tail::<u8>(blocks.len() * size);
     for (position, key) in cached.iter().enumerate() {
@@ -49,7 +49,7 @@ fn case(k: Isa, kind: KvType, random: &mut Random, [keys, q, weights, scratch]: 
     let step = match kind {
         KvType::Int16 => 1e-4,
         KvType::Q8_0 => 2e-2,
-        KvType::Q4_0 => 0.2,
+        KvType::Q4_0 => 0.05,
     };
     let doubt = step * (dim * heads) as f64;
     for position in got {

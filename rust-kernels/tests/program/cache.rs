@@ -4,9 +4,9 @@ use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
 
-/// Sizes in bytes, for a cache in 16 bits and one in 8-bit blocks: a block of the first group, a block of the second
-/// group, and a slot.
-const BYTES: [[usize; 3]; 2] = [[2 * 3136, 2 * 2176, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296]];
+/// Sizes in bytes, for each type of cache: a block of the first group, a block of the second group, and a slot.
+const BYTES: [[usize; 3]; 3] =
+    [[2 * 3136, 2 * 2176, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296], [1664 + 1152, 1664 + 1152, 4 * 3296]];
 
 /// Returns the blocks and slots that the second step of `steps` reads, as words.
 fn held() -> Vec<u8> {
@@ -36,7 +36,7 @@ fn step(model: &Model, step: &[u8]) -> Vec<u8> {
 fn model_continues_bit_identically_from_a_copied_cache() {
     let [first, second] = steps();
     for isa in Isa::available() {
-        for kv_type in [0, 1] {
+        for kv_type in 0..3 {
             let [block, other, slot] = BYTES[kv_type as usize];
             let bytes = 3 * block + 4 * other + 2 * slot;
             let (one, two) = (compiled(isa, kv_type), compiled(isa, kv_type));

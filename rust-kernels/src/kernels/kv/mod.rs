@@ -35,13 +35,16 @@ pub enum KvType {
 impl KvType {
     pub const ALL: [Self; 3] = [Self::Int16, Self::Q8_0, Self::Q4_0];
 
-    /// Returns the size of a block in bytes: a multiple of 64 if `head_dim` is a multiple of 16. `head_dim` is below
-    /// 2^32, so this does not overflow.
-    pub const fn block_bytes(self, head_dim: usize) -> usize {
+    /// Returns the sizes in bytes of a block of keys and of a block of values: multiples of 64 if `head_dim` is a
+    /// multiple of 16. `head_dim` is below 2^32, so this does not overflow.
+    pub const fn block_bytes(self, head_dim: usize) -> [usize; 2] {
         match self {
-            Self::Int16 => 2 * (head_dim + 1) * KV_BLOCK,
-            Self::Q8_0 => (head_dim + 2 * head_dim.div_ceil(q8_0::SCALED)) * KV_BLOCK,
-            Self::Q4_0 => head_dim.div_ceil(q4_0::SCALED) * (q4_0::SCALED / 2 + 2) * KV_BLOCK,
+            Self::Int16 => [2 * (head_dim + 1) * KV_BLOCK; 2],
+            Self::Q8_0 => [(head_dim + 2 * head_dim.div_ceil(q8_0::SCALED)) * KV_BLOCK; 2],
+            Self::Q4_0 => [
+                q4_0::scale_index(q4_0::keys::KEY_BITS, head_dim, q4_0::padded(head_dim), 0),
+                q4_0::scale_index(q4_0::VALUE_BITS, head_dim, q4_0::padded(head_dim), 0),
+            ],
         }
     }
 

@@ -1,21 +1,23 @@
-//! Keys and values in 4 bits: every SCALED values of a head share a scale, as in GGUF's Q4_0. Heads are rotated before
-//! they are quantized (rotation.rs), so that no outlier takes the precision of its neighbours. Queries are rotated
-//! likewise, and the result of attention is rotated back. Heads are padded with zeros to a multiple of SCALED.
+//! Values in 4 bits and keys in 6: every SCALED numbers of a head share a scale, as in GGUF's Q4_0. Heads are rotated
+//! before they are quantized (rotation.rs), so that no outlier takes the precision of its neighbours. Queries are
+//! rotated likewise, and the result of attention is rotated back. Heads are padded with zeros to a multiple of SCALED.
+//! In 4 bits, keys would cause nine tenths of the loss (docs/design/memory.md).
 //!
 //! Both products of attention are integer dot products, as in q8_0.rs. Scales may be negative, so the planes of
 //! attention weights are signed.
 //!
 //! # Layout
-//! A block has codes, then scales. Two codes share a byte, and both belong to the same position, so threads that append
-//! different positions write different bytes. Unpacked codes have the layout of `dot32_rows`.
-//! - Keys have positions in the lanes: [KV_BLOCK / LANES][head_dim / SCALED][4][LANES][4 dimensions]. A byte's upper
-//!   half has the dimension 16 further on.
+//! A block has codes, then scales. Codes that share a byte belong to the same position, so threads that append different
+//! positions write different bytes. Unpacked codes have the layout of `dot32_rows`.
+//! - Keys have positions in the lanes (keys.rs).
 //! - Values have dimensions in the lanes: [head_dim / 2 / LANES][KV_BLOCK / 4][LANES][4 positions]. A byte's upper half
 //!   has the dimension LANES further on.
 //! - Scales are half floats: [head_dim / SCALED][KV_BLOCK].
+pub mod keys;
 mod quantize;
 mod rotation;
 
+use self::keys::{KEY_BITS, KeyTile};
 use self::quantize::quantize;
 use self::rotation::{MOST, piece, rotate, rotate_piece};
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, PADDED, Queries, weights};
@@ -24,22 +26,16 @@ use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
 use crate::simd::{Ahead, Simd};
 use std::ops::Range;
 
-/// Number of values of a head that share a scale.
+/// Number of dimensions of a head that share a scale.
 pub const SCALED: usize = BLOCK;
 const _: () = assert!(PADDED.is_multiple_of(SCALED) && KV_BLOCK == BLOCK);
-/// A code stands for the number code - OFFSET.
-const OFFSET: i32 = 8;
+/// Bits of a value's code, which stands for the number code - OFFSET.
+pub const VALUE_BITS: u32 = 4;
+const OFFSET: i32 = 1 << (VALUE_BITS - 1);
 /// Scratch floats for the sums of the attention weights' codes, which correct for OFFSET: two planes per row.
 const SUMS: usize = 2 * MAX_ROWS;
 
 type Weights = weights::Weights<true>;
-
-/// Returns the byte index of code d of the key in `slot` of its block. The upper half of the byte has code d if `d`
-/// modulo 32 is at least 16.
-#[inline(always)]
-pub const fn key_index(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
-    (slot / lanes * padded(head_dim) / 2 + d / SCALED * SCALED / 2 + d % 16 / 4 * 4) * lanes + slot % lanes * 4 + d % 4
-}
 
 /// Returns the byte index of code d of the value in `slot` of its block. The upper half of the byte has code d if `d`
 /// modulo 2 * lanes is at least `lanes`.
@@ -48,10 +44,10 @@ pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
     (d / (2 * lanes) * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
 }
 
-/// Returns the byte index of the scale of code d of the key or value in `slot`.
+/// Returns the byte index of the scale of code d of the key or value in `slot`, if codes have `bits` bits.
 #[inline(always)]
-pub const fn scale_index(head_dim: usize, d: usize, slot: usize) -> usize {
-    KV_BLOCK * padded(head_dim) / 2 + 2 * (d / SCALED * KV_BLOCK + slot)
+pub const fn scale_index(bits: u32, head_dim: usize, d: usize, slot: usize) -> usize {
+    KV_BLOCK * padded(head_dim) * bits as usize / 8 + 2 * (d / SCALED * KV_BLOCK + slot)
 }
 
 /// Returns the number of dimensions of a stored head.
@@ -69,11 +65,8 @@ impl KvFormat for Q4_0 {
     #[inline(always)]
     unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append::<S, true>(s, x, head_dim, block, slot, |d, codes| {
-                for i in (0..16).step_by(4) {
-                    let four: [u8; 4] = std::array::from_fn(|c| codes[i + c] | codes[16 + i + c] << 4);
-                    block.add(key_index(S::LANES, head_dim, d + i, slot)).cast::<[u8; 4]>().write_unaligned(four);
-                }
+            append::<S, KEY_BITS>(s, x, head_dim, block, slot, |d, codes| {
+                keys::put(S::LANES, block.add(keys::part(S::LANES, head_dim, d, slot)), slot, &codes);
             });
         }
     }
@@ -81,7 +74,7 @@ impl KvFormat for Q4_0 {
     #[inline(always)]
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize) {
         unsafe {
-            append::<S, false>(s, x, head_dim, block, slot, |d, codes| {
+            append::<S, VALUE_BITS>(s, x, head_dim, block, slot, |d, codes| {
                 for i in (0..SCALED).step_by(2 * S::LANES) {
                     for lane in i..i + S::LANES {
                         let two = codes[lane] | codes[lane + S::LANES] << 4;
@@ -104,10 +97,10 @@ impl KvFormat for Q4_0 {
                     |d, x| {
                         let b = d / SCALED;
                         quantize_block(s, x, &rows, r, b);
-                        // The correction for OFFSET replaces the sums of the query's codes.
+                        // The correction for the keys' offset replaces the sums of the query's codes.
                         let sums = rows.meta(0, b, r).cast::<i32>();
                         let sum = *sums.add(rows.tile) + *sums.add(2 * rows.tile);
-                        *sums.add(rows.tile) = -OFFSET * sum;
+                        *sums.add(rows.tile) = -keys::OFFSET * sum;
                     },
                 );
             }
@@ -189,13 +182,13 @@ unsafe fn each_block<S: Simd>(
     }
 }
 
-/// Rotates and quantizes a key or a value, clamped to the range of half floats. Writes the scales to the block and
-/// passes each scale's first dimension and codes to `put`.
+/// Rotates a key or a value, clamped to the range of half floats, and quantizes it to BITS bits. Writes the scales to the
+/// block and passes each scale's first dimension and codes to `put`.
 ///
 /// # Safety
 /// As `KvFormat`.
 #[inline(always)]
-unsafe fn append<S: Simd, const KEY: bool>(
+unsafe fn append<S: Simd, const BITS: u32>(
     s: S,
     x: *const f32,
     head_dim: usize,
@@ -210,8 +203,8 @@ unsafe fn append<S: Simd, const KEY: bool>(
             head_dim,
             |d| finite(s.load(x.add(d))),
             |d, x| {
-                let (codes, scale) = quantize::<S, KEY>(s, x);
-                block.add(scale_index(head_dim, d, slot)).cast::<u16>().write_unaligned(scale);
+                let (codes, scale) = quantize::<S, BITS>(s, x);
+                block.add(scale_index(BITS, head_dim, d, slot)).cast::<u16>().write_unaligned(scale);
                 put(d, codes);
             },
         );
@@ -224,72 +217,17 @@ fn quantised(queries: &Queries) -> QuantRows {
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
 }
 
-/// Loads the codes of LANES lanes and 32 columns: the lower halves of eight vectors' bytes, or with HIGH the upper
-/// halves.
+/// Loads the values' codes of LANES dimensions and 32 positions: the lower halves of eight vectors' bytes, or with HIGH
+/// the upper halves.
 ///
 /// # Safety
 /// `codes` holds eight vectors.
 #[inline(always)]
-unsafe fn halves<S: Simd, const N: usize, const HIGH: bool>(s: S, codes: *const u8) -> [S::B; N] {
+unsafe fn halves<S: Simd, const HIGH: bool>(s: S, codes: *const u8) -> [S::B; 8] {
     std::array::from_fn(|i| {
         let two = unsafe { s.b_load(codes.add(4 * S::LANES * i)) };
         s.b_and(if HIGH { s.b_shr(two, 4) } else { two }, 15)
     })
-}
-
-/// The operands of the products of some query rows with a block's keys, from position `slot` on.
-struct KeyTile {
-    x: QuantRows,
-    row: usize,
-    keys: *const u8,
-    slot: usize,
-    head_dim: usize,
-    /// Distance in bytes to the data that is read next; None if another tile prefetches that data.
-    ahead: Option<isize>,
-}
-
-impl KeyTile {
-    /// Computes the products of N queries with LANES keys; returns N.
-    ///
-    /// # Safety
-    /// The rows and positions exist.
-    #[inline(always)]
-    unsafe fn products<S: Simd, const N: usize>(&self, s: S, out: FloatMatrix) -> usize {
-        unsafe {
-            let mut sums = [s.splat(0.0); N];
-            for b in 0..padded(self.head_dim) / SCALED {
-                let meta = self.x.meta(0, b, self.row);
-                let codes = self.keys.add(key_index(S::LANES, self.head_dim, b * SCALED, self.slot));
-                self.prefetch_next(s, codes, b);
-                let ([a, b0, c, d], [e, f, g, h]) = (halves::<S, 4, false>(s, codes), halves::<S, 4, true>(s, codes));
-                let mut acc = std::array::from_fn(|i| s.i_splat(*meta.add(self.x.tile + i).cast::<i32>()));
-                let x = self.x.codes(0, b, self.row);
-                s.dot32_rows::<4, N>(&mut acc, [a, b0, c, d, e, f, g, h], x, Ahead::NOTHING);
-                let scale = s.load_f16(self.keys.add(scale_index(self.head_dim, b * SCALED, self.slot)).cast());
-                for i in 0..N {
-                    let product = s.mul(s.i_to_f(acc[i]), scale);
-                    sums[i] = s.fma(product, s.splat(*meta.add(i)), sums[i]);
-                }
-            }
-            for (i, sum) in sums.iter().enumerate() {
-                s.store(out.row(i), *sum);
-            }
-            N
-        }
-    }
-
-    /// Prefetches the lines that are `ahead` bytes behind the codes of SCALED columns, and behind their scales.
-    #[inline(always)]
-    fn prefetch_next<S: Simd>(&self, s: S, codes: *const u8, b: usize) {
-        let Some(ahead) = self.ahead else { return };
-        for line in (0..16 * S::LANES).step_by(64) {
-            s.prefetch_l2(codes.wrapping_add(line).wrapping_offset(ahead));
-        }
-        if self.slot == 0 {
-            let scales = scale_index(self.head_dim, b * SCALED, 0);
-            s.prefetch_l2(self.keys.wrapping_add(scales).wrapping_offset(ahead));
-        }
-    }
 }
 
 /// Adds the weighted values of one block, as `mix` does.
@@ -314,7 +252,7 @@ unsafe fn mix_block<S: Simd>(
             std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
         }
         for d in (0..padded(queries.head_dim)).step_by(SCALED) {
-            let scales = values.at.add(scale_index(queries.head_dim, d, 0));
+            let scales = values.at.add(scale_index(VALUE_BITS, queries.head_dim, d, 0));
             s.prefetch_l2(scales.wrapping_offset(values.ahead()));
             let mut wide = [0f32; KV_BLOCK];
             for i in (0..KV_BLOCK).step_by(S::LANES) {
@@ -374,7 +312,7 @@ impl ValueTile {
     ) -> usize {
         unsafe {
             let mut acc = std::array::from_fn(|i| s.i_splat((*self.sums.add(row + i / 2))[i % 2]));
-            s.dot32_rows::<4, XS>(&mut acc, halves::<S, 8, HIGH>(s, self.codes), self.x.row(row), Ahead::NOTHING);
+            s.dot32_rows::<VALUE_BITS, XS>(&mut acc, halves::<S, HIGH>(s, self.codes), self.x.row(row), Ahead::NOTHING);
             for i in 0..N {
                 let at = out.row(row + i);
                 let sum = s.fma(s.i_to_f(acc[2 * i]), s.splat(Weights::STEPS), s.i_to_f(acc[2 * i + 1]));

@@ -120,7 +120,7 @@ impl Attention {
     fn first_keys(&self, run: &Run, group: &Group, head: usize) -> *const u8 {
         let kept = &run.p.kv.layers[self.heads.layer];
         let block = run.step.sequences[group.members[0]].block_tables[kept.group].blocks[0];
-        run.kv_block(self.heads.layer, block as usize)[0].wrapping_add(head * kept.head_bytes)
+        run.kv_block(self.heads.layer, block as usize)[0].wrapping_add(head * kept.head_bytes[0])
     }
 }
 
@@ -220,10 +220,9 @@ impl<'a> Rows<'a> {
             sinks: if self.op.sinks.is_some() { &self.sinks[..self.rows] } else { &[] },
             chosen: if self.op.chosen.is_some() { &self.chosen[..self.rows] } else { &[] },
             choices: self.op.chosen.map_or(0, |b| run.p.buffers[b].columns),
-            keys,
-            values,
+            cache: [keys, values],
             block_stride: run.p.kv.block_bytes,
-            head_offset: self.head * run.p.kv.layers[h.layer].head_bytes,
+            head_offset: run.p.kv.layers[h.layer].head_bytes.map(|bytes| self.head * bytes),
             after,
             head_dim: h.head_dim,
             scale: self.op.scale,

@@ -11,6 +11,9 @@ use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// Indices of keys and values in a pair.
+const KEYS: usize = 0;
+const VALUES: usize = 1;
 /// Positions between two rescalings of the running softmax.
 pub const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 
@@ -46,12 +49,11 @@ pub struct AttentionTile<'a> {
     /// For each row the `choices` positions that it sees, ascending, or null where it sees all. May be empty.
     pub chosen: &'a [*const f32],
     pub choices: usize,
-    /// Keys and values of the layer, and bytes between blocks.
-    pub keys: *const u8,
-    pub values: *const u8,
-    pub block_stride: usize,
-    /// Bytes from a block's start to this head.
-    pub head_offset: usize,
+    /// Keys and values of the layer, and bytes between their blocks.
+    pub cache: [*const u8; 2],
+    pub block_stride: [usize; 2],
+    /// Bytes from a block's start to this head, of keys and of values.
+    pub head_offset: [usize; 2],
     /// The block that the thread will probably read after this tile.
     pub after: *const u8,
     pub head_dim: usize,
@@ -180,29 +182,30 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
 ) {
     unsafe {
         let (start, n) = (positions.start, positions.len());
-        // The head's part of position b's block. Beyond the table it is the last block, which is then not read.
-        let at = |base: *const u8, b: usize| {
+        // The head's keys or values in position b's block. Beyond the table it is the last block, which is then not
+        // read.
+        let at = |i: usize, b: usize| {
             let table = part.block_table;
             let block = table[(b / KV_BLOCK - part.first_block).min(table.len() - 1)];
-            base.add(block as usize * a.block_stride + a.head_offset)
+            a.cache[i].add(block as usize * a.block_stride[i] + a.head_offset[i])
         };
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
-            let next = if b + KV_BLOCK < positions.end { at(a.keys, b + KV_BLOCK) } else { at(a.values, start) };
+            let next = if b + KV_BLOCK < positions.end { at(KEYS, b + KV_BLOCK) } else { at(VALUES, start) };
             let scores = FloatMatrix { at: to.scores.at.add(i * KV_BLOCK), ..to.scores };
-            K::scores(s, &to.queries, rows.clone(), Block { at: at(a.keys, b), next }, scores);
+            K::scores(s, &to.queries, rows.clone(), Block { at: at(KEYS, b), next }, scores);
         }
-        let mut values = [Block { at: a.values, next: a.values }; MAX_BLOCKS];
+        let mut values = [Block { at: a.after, next: a.after }; MAX_BLOCKS];
         let seen = a.ends[rows.end - 1];
         for (i, b) in positions.clone().step_by(KV_BLOCK).enumerate() {
             let after = b + KV_BLOCK;
             let next = if after < positions.end {
-                at(a.values, after)
+                at(VALUES, after)
             } else if after < seen {
-                at(a.keys, after)
+                at(KEYS, after)
             } else {
                 a.after
             };
-            values[i] = Block { at: at(a.values, b), next };
+            values[i] = Block { at: at(VALUES, b), next };
         }
         let values = &values[..n.div_ceil(KV_BLOCK)];
         K::before_mix(s, a.head_dim, values);

@@ -1,64 +1,62 @@
-//! Quantizes 32 floats to 4 bits, as in GGUF's Q4_0: a code c stands for (c - 8) * scale.
+//! Quantizes 32 floats to BITS bits: a code c stands for (c - 2^(BITS - 1)) * scale. With 4 bits this is GGUF's Q4_0.
 use super::SCALED;
 use crate::kernels::kv::HALF_MAX;
 use crate::simd::Simd;
 
-/// The code of the number furthest from zero, for each set of codes that `quantize` tries, less 8 and before it is
-/// rounded. The best of four leaves a tenth less error than -8 alone.
-const EXTREMES: [f32; 4] = [-8.5, -8.0, -7.5, -7.0];
+/// The signed code of the number furthest from zero before rounding, as a multiple of 2^(BITS - 1), for each set of codes
+/// that `quantize` tries. With 4 bits the best of four leaves a tenth less error than -1 alone.
+const EXTREMES: [f32; 4] = [-1.0625, -1.0, -0.9375, -0.875];
 /// Numbers below this size have the scale 0 as a half float.
 const LEAST: f32 = 1e-7;
 
 /// Returns the codes of the numbers at `x`, and their scale as a half float. Of some sets of codes it takes the one
-/// that is most nearly parallel to x. The scale of a KEY gives the codes' product with x its exact size, so that scores
-/// are not systematically too small. Other scales leave the least sum of squared errors.
+/// that is most nearly parallel to x, and the scale with the least sum of squared errors.
 ///
 /// # Safety
 /// `x` holds SCALED finite floats.
 #[inline(always)]
-pub unsafe fn quantize<S: Simd, const KEY: bool>(s: S, x: *const f32) -> ([u8; SCALED], u16) {
+pub unsafe fn quantize<S: Simd, const BITS: u32>(s: S, x: *const f32) -> ([u8; SCALED], u16) {
     unsafe {
-        let (inverse, scale) = best::<S, KEY>(s, x);
+        let (inverse, scale) = best::<S, BITS>(s, x);
         let mut halves = [0u16; 16];
         s.store_f16(halves.as_mut_ptr(), s.splat(scale.clamp(-HALF_MAX, HALF_MAX)));
         let mut codes = [0i8; SCALED];
         for i in (0..SCALED).step_by(S::LANES) {
-            s.store_i8(codes.as_mut_ptr().add(i), code(s, s.load(x.add(i)), s.splat(inverse)));
+            s.store_i8(codes.as_mut_ptr().add(i), code::<S, BITS>(s, s.load(x.add(i)), s.splat(inverse)));
         }
-        (codes.map(|code| (code + 8).cast_unsigned()), halves[0])
+        (codes.map(|code| (code + (1 << (BITS - 1))).cast_unsigned()), halves[0])
     }
 }
 
-/// Returns the codes of some numbers as integral floats, in -8..=7.
+/// Returns the codes of some numbers as integral floats, in -2^(BITS - 1)..2^(BITS - 1).
 #[inline(always)]
-fn code<S: Simd>(s: S, x: S::F, inverse: S::F) -> S::F {
-    s.max(s.min(s.round(s.mul(x, inverse)), s.splat(7.0)), s.splat(-8.0))
+fn code<S: Simd, const BITS: u32>(s: S, x: S::F, inverse: S::F) -> S::F {
+    let most = (1 << (BITS - 1)) as f32;
+    s.max(s.min(s.round(s.mul(x, inverse)), s.splat(most - 1.0)), s.splat(-most))
 }
 
 /// Returns the factor by which numbers become codes, and the scale by which codes become numbers.
 #[inline(always)]
-unsafe fn best<S: Simd, const KEY: bool>(s: S, x: *const f32) -> (f32, f32) {
+unsafe fn best<S: Simd, const BITS: u32>(s: S, x: *const f32) -> (f32, f32) {
     unsafe {
-        let (mut above, mut below, mut size) = (s.splat(0.0), s.splat(0.0), s.splat(0.0));
+        let (mut above, mut below) = (s.splat(0.0), s.splat(0.0));
         for i in (0..SCALED).step_by(S::LANES) {
             let x = s.load(x.add(i));
             above = s.max(above, x);
             below = s.max(below, s.sub(s.splat(0.0), x));
-            size = s.fma(x, x, size);
         }
         let (above, below) = (s.largest(above), s.largest(below));
         let furthest = if above > below { above } else { -below };
         if furthest.abs() < LEAST {
             return (0.0, 0.0);
         }
-        let size = s.sum(size);
         let (mut best, mut found) = (0.0, (0.0, 0.0));
         for extreme in EXTREMES {
-            let inverse = extreme / furthest;
+            let inverse = extreme * (1 << (BITS - 1)) as f32 / furthest;
             let (mut products, mut squares) = (s.splat(0.0), s.splat(0.0));
             for i in (0..SCALED).step_by(S::LANES) {
                 let x = s.load(x.add(i));
-                let code = code(s, x, s.splat(inverse));
+                let code = code::<S, BITS>(s, x, s.splat(inverse));
                 products = s.fma(x, code, products);
                 squares = s.fma(code, code, squares);
             }
@@ -66,7 +64,7 @@ unsafe fn best<S: Simd, const KEY: bool>(s: S, x: *const f32) -> (f32, f32) {
             // With the best scale for these codes, the sum of squared errors is that of x less this number.
             let explained = products * products / squares;
             if explained > best {
-                (best, found) = (explained, (inverse, if KEY { size / products } else { products / squares }));
+                (best, found) = (explained, (inverse, products / squares));
             }
         }
         found
