@@ -58,20 +58,10 @@ impl Decode for RopeAppend {
             o.is_float(q, Some(heads.query_columns()))?;
             o.rows_are(q, Rows::Step)?;
         }
-        match table {
-            Some(table) => {
-                o.is_float(table, Some(rotated))?;
-                o.rows_are(table, Rows::Step)?;
-            }
-            None if rotated > 0 => bail!("{rotated} dimensions cannot be rotated without a table"),
-            None => {}
-        }
+        o.angles(table, rotated, dim)?;
         for buffer in kept.into_iter().flatten() {
             o.is_float(buffer, Some(kv))?;
             o.rows_are(buffer, Rows::Step)?;
-        }
-        if rotated > dim || !rotated.is_multiple_of(2) {
-            bail!("rotated dimensions must be an even number of at most {dim} (got {rotated})");
         }
         for norm in [q_norm, k_norm].into_iter().flatten() {
             o.vector(norm, dim)?;

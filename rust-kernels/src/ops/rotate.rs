@@ -1,10 +1,9 @@
 //! Op: normalizes and rotates (RoPE) heads of queries, keys or values in place, without a KV cache.
 use super::rope_append::{NormAndRotate, RopeShape};
 use super::{Decode, Op};
-use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::{HeadPlace, Operands, Rows};
+use crate::program::{HeadPlace, Operands};
 
 pub struct Rotate {
     x: usize,
@@ -22,17 +21,7 @@ impl Decode for Rotate {
         let (table, norm) = (o.optional()?, o.optional()?);
         let (rotated, interleaved, eps, unweighted) = (o.size()?, o.flag()?, o.f32()?, o.flag()?);
         o.heads_within(x, place, heads, head_dim)?;
-        match table {
-            Some(table) => {
-                o.is_float(table, Some(rotated))?;
-                o.rows_are(table, Rows::Step)?;
-            }
-            None if rotated > 0 => bail!("{rotated} dimensions cannot be rotated without a table"),
-            None => {}
-        }
-        if rotated > head_dim || !rotated.is_multiple_of(2) {
-            bail!("rotated dimensions must be an even number of at most {head_dim} (got {rotated})");
-        }
+        o.angles(table, rotated, head_dim)?;
         if let Some(norm) = norm {
             o.vector(norm, head_dim)?;
         }

@@ -243,6 +243,22 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
+    /// Checks that heads of `head_dim` dimensions can be rotated by a table's angles in their first `rotated` dimensions.
+    pub fn angles(&self, table: Option<usize>, rotated: usize, head_dim: usize) -> Result<()> {
+        match table {
+            Some(table) => {
+                self.is_float(table, Some(rotated))?;
+                self.rows_are(table, Rows::Step)?;
+            }
+            None if rotated > 0 => bail!("{rotated} dimensions cannot be rotated without a table"),
+            None => {}
+        }
+        if rotated > head_dim || !rotated.is_multiple_of(2) {
+            bail!("rotated dimensions must be an even number of at most {head_dim} (got {rotated})");
+        }
+        Ok(())
+    }
+
     /// Checks that the heads lie within the buffer's rows without overlap.
     pub fn heads_within(&self, buffer: usize, place: HeadPlace, heads: usize, head_dim: usize) -> Result<()> {
         let HeadPlace { column, step } = place;
