@@ -1,4 +1,4 @@
-//! Decodes PNG, JPEG, WebP and GIF images. engine/vision/image_worker.ts calls it, in an instance for each image.
+//! Decodes PNG, JPEG, WebP and GIF images. engine/vision/decode.ts creates an instance of this module per image.
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use moxcms::{ColorProfile, DataColorSpace, Layout, TransformOptions};
 use std::io::Cursor;
@@ -6,23 +6,23 @@ use std::io::Cursor;
 /// Maximum bytes that a decoder may allocate beside the image.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// Levels by which profiles of sRGB change colours.
+/// Maximum rounding error, in levels, when a colour is converted from an sRGB profile to sRGB.
 const ROUNDING: u8 = 2;
-/// Pixels that are converted at once.
+/// Pixels per conversion, which bounds the converter's memory.
 const CHUNK: usize = 1 << 14;
 
-/// The numbers of what can be wrong.
+/// Results of decoding. engine/vision/decode.ts reads their numbers.
 #[repr(u32)]
 #[derive(Clone, Copy)]
 enum Status {
     Decoded,
-    /// Neither PNG, JPEG, WebP nor GIF.
+    /// The format is not PNG, JPEG, WebP or GIF.
     Unknown,
     TooLarge,
     Broken,
 }
 
-/// An image of 8-bit red, green and blue values. Without pixels, only its size or nothing is known.
+/// A decoded image: 8-bit red, green and blue values. If decoding failed, `pixels` is null, and the size may be 0.
 #[repr(C)]
 pub struct Decoded {
     status: u32,
@@ -31,13 +31,14 @@ pub struct Decoded {
     pixels: *const u8,
 }
 
-/// Allocates memory for an encoded image. It is never freed.
+/// Allocates memory for an encoded image. The memory is freed with the instance.
 #[unsafe(no_mangle)]
 pub extern "C" fn allocate(bytes: usize) -> *mut u8 {
     Vec::leak(vec![0; bytes]).as_mut_ptr()
 }
 
-/// Decodes an image of at most `most` pixels, turned as its EXIF orientation says, on a white ground, in sRGB.
+/// Decodes an image of at most `most` pixels. Applies the EXIF orientation, draws the image on white, and converts its
+/// colours to sRGB.
 ///
 /// # Safety
 /// `bytes` holds `length` bytes.
@@ -94,7 +95,7 @@ fn status_of(error: &ImageError) -> Status {
     if matches!(error, ImageError::Limits(_)) { Status::TooLarge } else { Status::Broken }
 }
 
-/// Decoders fill the rest of a JPEG file that ends early with grey. So its last scan must have an end.
+/// Whether a JPEG file's last scan has an end. Decoders fill the missing part of a truncated file with grey.
 fn has_end(bytes: &[u8]) -> bool {
     let marker = |code: u8| bytes.array_windows().rposition(|pair| *pair == [0xff, code]);
     matches!((marker(0xda), marker(0xd9)), (Some(scan), Some(end)) if scan < end)
@@ -117,7 +118,7 @@ fn on_white(image: DynamicImage) -> Vec<u8> {
         .collect()
 }
 
-/// Converts red, green and blue from a profile to sRGB. Profiles that no transform fits are ignored.
+/// Converts red, green and blue values from a colour profile to sRGB. Ignores profiles that the library cannot convert.
 fn into_srgb(pixels: &mut [u8], profile: &ColorProfile) {
     let gray = profile.color_space == DataColorSpace::Gray;
     let layout = if gray { Layout::Gray } else { Layout::Rgb };
@@ -130,7 +131,7 @@ fn into_srgb(pixels: &mut [u8], profile: &ColorProfile) {
         let values: Vec<u8> = colours.iter().copied().step_by(if gray { 3 } else { 1 }).collect();
         let _ = transform.transform(&values, colours);
     };
-    // A profile of sRGB changes no colour, but roundings would.
+    // Pixels with an sRGB profile stay unchanged, because a conversion would only add rounding errors.
     let level = |index: usize| (index * 255 / 8) as u8;
     let samples: Vec<u8> = (0..9 * 9 * 9)
         .flat_map(|i| if gray { [level(i % 9); 3] } else { [level(i % 9), level(i / 9 % 9), level(i / 81)] })

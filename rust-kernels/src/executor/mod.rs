@@ -21,12 +21,13 @@ use crate::step::Step;
 use crate::weights::Weights;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// How far a step has come.
+/// How `Executor::run` ended.
 pub enum Progress {
+    /// The step has computed its answers.
     Done,
-    /// Somebody has stopped the step.
+    /// The caller stopped the step, which computed no answers.
     Stopped,
-    /// The step goes on with this op, of which some items may be done.
+    /// The step paused in this op and must be resumed there. The op may have finished some of its items.
     Paused(usize),
 }
 
