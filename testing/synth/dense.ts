@@ -17,8 +17,11 @@ interface MiniCpmShape extends Stretched {
   readonly baseWidth: number;
 }
 
-/** Writes LongRoPE's factors. */
-function writeLongRope(file: SynthFile, { rotated, headDim }: DecoderShape): void {
+/** Writes LongRoPE's factors of a rotated head, or of its rotated part. */
+export function writeLongRope(
+  file: SynthFile,
+  { rotated, headDim }: { readonly rotated?: number; readonly headDim: number },
+): void {
   const pairs = (rotated ?? headDim) / 2;
   file.floats("rope_factors_long.weight", [pairs], (_, i) => 1 + 30 * i / pairs);
   file.floats("rope_factors_short.weight", [pairs], (_, i) => 1 + 2 * i / pairs);
@@ -256,6 +259,23 @@ export const LAYER_NORMED = {
     tiny: { context: 640, heads: 4, kvHeads: 4, headDim: 64, ropeBase: 1e4 },
     real: { "gpt2": published([768, 3072, 12, 50_257, 1024], [12, 12, 64], 1e4) },
     after: (file, { embedding, context }) => file.plain("position_embd", "F32", embedding, context),
+  }),
+  starcoder: decoder("starcoder", {
+    checkpoint: {
+      n_embd: TINY.embedding,
+      n_head: 8,
+      n_inner: TINY.feedForward,
+      n_layer: TINY.layers,
+      n_positions: 640,
+      activation_function: "gelu_pytorch_tanh",
+      layer_norm_epsilon: 1e-5,
+    },
+    tiny: { context: 640, heads: 8, kvHeads: 1, headDim: 32, ropeBase: 1e4 },
+    after: (file, { embedding, context }) => file.plain("position_embd", "F32", embedding, context),
+  }),
+  jais2: decoder("jais2", {
+    checkpoint: { hidden_act: "relu2", attention_bias: true, mlp_bias: true },
+    tiny: { heads: 4, kvHeads: 2, headDim: 64, ropeBase: 5e5, untied: true },
   }),
   starcoder2: decoder("starcoder2", {
     tiny: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e5 },
