@@ -19,6 +19,7 @@ import { refuse } from "./errors.ts";
 import { convertFalconH1 } from "./hybrids/falcon_h1.ts";
 import { convertGemma3n } from "./dense/gemma3n.ts";
 import { convertGemma4 } from "./dense/gemma4.ts";
+import { convertMinicpm3 } from "./dense/minicpm3.ts";
 import { convertGptOss } from "./mixtures/gpt_oss.ts";
 import type { Fields } from "./checkpoint/json.ts";
 import { convertBailingMoe3, convertKimiLinear } from "./hybrids/kimi_linear.ts";
@@ -86,6 +87,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
   mistral4: { architecture: "mistral4", convert: convertMistral4 },
   kimi_k2: { architecture: "deepseek2", convert: convertDeepseek2 },
+  minicpm3: { architecture: "minicpm3", convert: convertMinicpm3 },
   cohere2_moe: { architecture: "cohere2moe", convert: convertCohere2Moe },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
   olmoe: { architecture: "olmoe", convert: convertOlmoe },

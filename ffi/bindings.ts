@@ -33,6 +33,8 @@ export const SYMBOLS = {
   compy_tensor_load: { parameters, result: "i32", nonblocking: true },
   /** Loads some rows of a tensor that is not in a file, in order. Input: index, kind (0 matrix, 1 vector), type, columns, rows, the first row (u32 each). The rows follow as they would be in a file. */
   compy_tensor_rows: { parameters, result: "i32", nonblocking: true },
+  /** Input: a tensor type (u32), then blocks of this type. Output: their values (f32 each). */
+  compy_dequantize: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded plan. */
   compy_plan_compile: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded step. Output: its answers, or nothing if the step was stopped. */

@@ -208,11 +208,29 @@ function readGroups(config: Fields, gating: number): { readonly count: number; r
 
 export function addLatent(
   list: TensorList,
-  { hidden, heads }: DecoderConfig,
-  { rank, queryRank, plain, rotated, valueLength }: LatentConfig,
+  decoder: DecoderConfig,
+  latent: LatentConfig,
   block: string,
   from: string,
   output = "o_proj",
+): void {
+  const { hidden, heads } = decoder;
+  const { rank, plain, valueLength } = latent;
+  addLatentRows(list, decoder, latent, block, from);
+  const each = plain + valueLength;
+  const both = list.finder.stack(`${from}kv_b_proj.weight`, [heads * each, rank]);
+  list.turned(`${block}attn_k_b`, both, { count: heads, rows: rank, columns: plain }, { each });
+  list.lastRows(`${block}attn_v_b`, both, { count: heads, rows: valueLength, columns: rank }, each);
+  list.matrix(`${block}attn_output`, from + output, hidden, heads * valueLength);
+}
+
+/** Adds the matrices of queries and of the latent row. */
+export function addLatentRows(
+  list: TensorList,
+  { hidden, heads }: DecoderConfig,
+  { rank, queryRank, plain, rotated }: LatentConfig,
+  block: string,
+  from: string,
 ): void {
   const queries = heads * (plain + rotated);
   if (queryRank === 0) list.matrix(`${block}attn_q`, `${from}q_proj`, queries, hidden);
@@ -223,11 +241,6 @@ export function addLatent(
   }
   list.matrix(`${block}attn_kv_a_mqa`, `${from}kv_a_proj_with_mqa`, rank + rotated, hidden);
   list.vector(`${block}attn_kv_a_norm.weight`, `${from}kv_a_layernorm.weight`, rank);
-  const each = plain + valueLength;
-  const both = list.finder.stack(`${from}kv_b_proj.weight`, [heads * each, rank]);
-  list.turned(`${block}attn_k_b`, both, { count: heads, rows: rank, columns: plain }, { each });
-  list.lastRows(`${block}attn_v_b`, both, { count: heads, rows: valueLength, columns: rank }, each);
-  list.matrix(`${block}attn_output`, from + output, hidden, heads * valueLength);
 }
 
 export function latentEntries(

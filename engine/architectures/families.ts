@@ -1,7 +1,7 @@
 import { COHERES } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
 import { BAILINGMOE, DEEPSEEK } from "./decoders/deepseek.ts";
-import { DEEPSEEK2, DEEPSEEK32, GLM_DSA, MISTRAL4 } from "./decoders/deepseek2.ts";
+import { DEEPSEEK2, DEEPSEEK32, GLM_DSA, MINICPM3, MISTRAL4 } from "./decoders/deepseek2.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
 import { GATED_HEADS } from "./decoders/gated_heads.ts";
 import { GEMMAS } from "./decoders/gemma.ts";
@@ -40,6 +40,7 @@ const ALL: readonly Family[] = [
   MISTRAL4,
   DEEPSEEK32,
   GLM_DSA,
+  MINICPM3,
   KIMI_LINEAR,
   BAILINGMOE3,
   ...LLAMA_ENCODERS,

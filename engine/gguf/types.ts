@@ -53,8 +53,14 @@ export interface TensorInfo {
   readonly offset: number;
   readonly byteLength: number;
   /** Returns the tensor's bytes; set only for a tensor that is computed from the file's values. Throws GgufError. */
-  readonly made?: () => Promise<Uint8Array>;
+  readonly made?: MakeBytes;
 }
+
+/** Returns a tensor's bytes. */
+export type MakeBytes = (dequantize: Dequantize) => Promise<Uint8Array>;
+
+/** Returns the values of a tensor's blocks. Throws if a block is damaged. */
+export type Dequantize = (type: TensorType, blocks: Uint8Array) => Promise<Float32Array>;
 
 /** A tensor of 64-bit integers. */
 export interface IntegerTensor {

@@ -8,7 +8,7 @@ import type { ImageRows, RowsWanted } from "./extra_rows.ts";
 import type { OpKind } from "./op.ts";
 import type { Operands, Values } from "./operands.ts";
 import { QUANTIZE } from "./ops/quantize.ts";
-import { type RowsOf, rowsOf, wholeName } from "./tensor_rows.ts";
+import { type HeadRowsOf, matricesOf, type RowsOf, rowsOf, wholeName } from "./tensor_rows.ts";
 import type {
   BufferForm,
   BufferId,
@@ -240,25 +240,25 @@ export class PlanBuilder {
     return this.#stacked("an expert", name, [columns, rows, count], count);
   }
 
-  /** Adds a tensor of `count` matrices that every row reads. */
-  matrices(name: string, columns: number, rows: number, count: number): TensorId {
-    return this.#stacked("a matrix", name, [columns, rows, count]);
+  /** Adds a tensor of `count` matrices that every row reads, or some rows of each head. */
+  matrices(tensor: string | HeadRowsOf, columns: number, rows: number, count: number): TensorId {
+    return this.#stacked("a matrix", tensor, [columns, rows, count]);
   }
 
   #stacked(
     what: string,
-    name: string,
+    tensor: string | HeadRowsOf,
     shape: readonly [columns: number, rows: number, count: number],
     experts?: number,
   ): TensorId {
     const [columns, rows, count] = shape;
-    const info = requireTensor(this.file, name, shape);
+    const info = matricesOf(this.file, tensor, shape);
     if (rows % STACKED_ROWS !== 0) {
       const detail = `${what} must have a multiple of ${STACKED_ROWS} rows (got ${rows})`;
-      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+      throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(wholeName(info.name))}` });
     }
-    const factors = this.#factorsOf(info, count);
-    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts, factors });
+    const [factors, bytes] = [this.#factorsOf(info, count), info.made];
+    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts, factors, bytes });
   }
 
   /**

@@ -1,5 +1,5 @@
 /** The types that ops and plans share: buffers, tensors, layers and their shapes. */
-import type { TensorInfo } from "../gguf/types.ts";
+import type { MakeBytes, TensorInfo } from "../gguf/types.ts";
 import type { KvType } from "./choices.ts";
 
 /** The number of experts, and how many of them each row chooses. */
@@ -45,7 +45,7 @@ export interface PlanTensor {
   /** The file's factors on the values: one number, or one per expert. */
   readonly factors?: TensorInfo;
   /** Returns the bytes of a tensor that is not in the model's file. Throws GgufError. */
-  readonly bytes?: () => Promise<Uint8Array>;
+  readonly bytes?: MakeBytes;
 }
 
 /** Indices into `Plan.buffers` and `Plan.tensors`. */

@@ -9,7 +9,7 @@ use crate::kernels::gemm::whole_tokens;
 use crate::memory;
 use crate::model::Model;
 use crate::simd::Isa;
-use crate::weights::{Piece, Source, packed_bytes};
+use crate::weights::{Piece, Source, dequantize, packed_bytes};
 use crate::words::Words;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -119,6 +119,11 @@ exports! {
         let first = w.size()?;
         model(h)?.load_piece(index, &source, vector, first, &Piece(&input[24..]))?;
         Ok(0)
+    };
+    /// Input: a tensor type (u32), then blocks of this type. Output: their values (f32 each).
+    nonblocking compy_dequantize = |_, input, out| {
+        let values = dequantize(Words::new(input).u32()?, &input[4..])?;
+        put(out, values.into_iter().map(f32::to_le_bytes).collect::<Vec<_>>().as_flattened())
     };
     /// Input: an encoded plan.
     nonblocking compy_plan_compile = |h, input, _| {

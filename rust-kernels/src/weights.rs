@@ -220,12 +220,7 @@ impl Weights {
         check_extent(bytes, s, shape.file_bytes)?;
         let mut raw = zeroes(shape.row_source)?;
         bytes.read(&mut raw, s.offset)?;
-        check_scales(layout, &raw, 0, shape.row_source)?;
-        let mut out = vec![0.0; s.columns];
-        for (block, y) in raw.chunks_exact(layout.block_bytes).zip(out.chunks_exact_mut(layout.block_columns)) {
-            (layout.dequantize)(block, y);
-        }
-        self.tensors[index] = Some(Tensor::Vector(out));
+        self.tensors[index] = Some(Tensor::Vector(dequantize(s.format, &raw)?));
         Ok(())
     }
 }
@@ -272,6 +267,23 @@ impl Reader<'_> {
         let of_lane = |lane: usize| factors[((first + lane) / part).min(factors.len() - 1)];
         put_factors(panel, self.s.columns, &(0..self.lanes).map(of_lane).collect::<Vec<f32>>());
     }
+}
+
+/// Returns the values of blocks as a file has them.
+///
+/// # Errors
+/// The format is unknown, the last block is incomplete, or a scale is NaN.
+pub fn dequantize(format: u32, blocks: &[u8]) -> Result<Vec<f32>> {
+    let Format { name, block_bytes, block_columns, dequantize, .. } = *known(format)?;
+    if !blocks.len().is_multiple_of(block_bytes) {
+        bail!("{} bytes are not whole blocks of {name}, which have {block_bytes} bytes", blocks.len());
+    }
+    check_scales(known(format)?, blocks, 0, blocks.len())?;
+    let mut out = vec![0.0; blocks.len() / block_bytes * block_columns];
+    for (block, y) in blocks.chunks_exact(block_bytes).zip(out.chunks_exact_mut(block_columns)) {
+        dequantize(block, y);
+    }
+    Ok(out)
 }
 
 /// Returns the number of bytes that a matrix takes when packed.

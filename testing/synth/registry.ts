@@ -10,6 +10,7 @@ import { GATED_HEADS } from "./gated_heads.ts";
 import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { DEEPSEEK2, DEEPSEEK2_LITE, MISTRAL4 } from "./latent/latent.ts";
+import { MINICPM3 } from "./latent/minicpm3.ts";
 import { BAILINGMOE3, KIMI_LINEAR } from "./latent/kimi_linear.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import {
@@ -42,6 +43,7 @@ const ALL = {
   deepseek2: DEEPSEEK2,
   "deepseek2-lite": DEEPSEEK2_LITE,
   mistral4: MISTRAL4,
+  minicpm3: MINICPM3,
   deepseek32: DEEPSEEK32,
   "glm-dsa": GLM_DSA,
   "kimi-linear": KIMI_LINEAR,

@@ -51,9 +51,15 @@ function fileOf(type: TensorType, stage: Stage) {
 const planOf = (stage: Stage, fine: boolean) => (file: GgufFile): Plan => {
   const b = new PlanBuilder(file, { fine });
   const x = embed(b, "token_embd", VOCABULARY, HEADS * (COLUMNS + REST));
-  const first = headMatmul(b, x, { name: "first", heads: HEADS, rows: INNER, rest: REST, keeps: true });
+  const first = headMatmul(b, x, {
+    weight: "first.weight",
+    heads: HEADS,
+    rows: INNER,
+    rest: REST,
+    keeps: true,
+  });
   const second = () =>
-    headMatmul(b, first, { name: "second", heads: HEADS, rows: OUTER, rest: REST, keeps: false });
+    headMatmul(b, first, { weight: "second.weight", heads: HEADS, rows: OUTER, rest: REST, keeps: false });
   const last = stage === "kept" ? first : second();
   candidates(b, rmsNorm(b, last, "output_norm", EPSILON, "logits"), VOCABULARY);
   return finishPlan(b, { architecture: "heads", vocabSize: VOCABULARY, contextLength: 512 });

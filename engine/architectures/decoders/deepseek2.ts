@@ -7,7 +7,7 @@ import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { decoderKeys, type Family } from "../family.ts";
-import { latentAttention, latentKeys, readLatentHeads } from "../parts/latent_attention.ts";
+import { latentAttention, latentKeys, readJoinedHeads, readLatentHeads } from "../parts/latent_attention.ts";
 import { layersBeforeDrafts, leaveOutDrafting } from "../left_out.ts";
 import type { DecoderTraits } from "../parts/decoder.ts";
 import { chooseTokens, type Indexer, readIndexer } from "../parts/lightning_indexer.ts";
@@ -120,6 +120,31 @@ function readFull(b: PlanBuilder, h: Hparams): boolean[] {
   b.leaveOut((tensor) => tensor.includes(".indexer.") && shared.has(tensor.split(".indexer.")[0]));
   return full;
 }
+
+/** MiniCPM3's scales. Files have no keys for them. */
+export const MINICPM3_SCALES = { embedding: 12, depth: 1.4, baseWidth: 256 };
+
+/**
+ * MiniCPM3: MiniCPM's dense layers and scales, with latent attention and LongRoPE. One tensor holds the matrices of keys
+ * and values. Sources: mlx-lm, models/minicpm3.py; llama.cpp, src/models/minicpm3.cpp.
+ */
+export const MINICPM3: Family = {
+  architecture: "minicpm3",
+  traits: {},
+  allows: { valuesDiffer: true },
+  ending: (_, h) => ({ logits: { scale: MINICPM3_SCALES.baseWidth / h.embeddingLength } }),
+  read(b, h, rope) {
+    const heads = readJoinedHeads(b.file, h, false);
+    const table = ropeTable(b, rope.angles());
+    return {
+      scales: {
+        embedding: MINICPM3_SCALES.embedding,
+        residual: MINICPM3_SCALES.depth / Math.sqrt(h.blockCount),
+      },
+      attention: { attend: (x, _, name) => latentAttention(b, x, table, heads, name) },
+    };
+  },
+};
 
 /** Mistral Small 4: DeepSeek's decoder. Source: Hugging Face transformers, models/mistral4. */
 export const MISTRAL4: Family = { ...DEEPSEEK2, architecture: "mistral4" };

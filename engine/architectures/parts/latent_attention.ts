@@ -10,6 +10,7 @@ import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
 import type { HeadShape } from "../../plan/plan.ts";
+import type { HeadRowsOf } from "../../plan/tensor_rows.ts";
 import type { TensorName } from "../architecture.ts";
 
 /**
@@ -24,6 +25,13 @@ export interface LatentHeads {
   /** Number of dimensions of a query head, including the rotated ones, and of a head's output. */
   readonly keyLength: number;
   readonly valueLength: number;
+  /**
+   * Whether `attn_kv_b` holds the matrices of keys and values: for each head the rows of keys, then those of values.
+   * Otherwise two tensors hold them, and keys are transposed.
+   */
+  readonly joined?: boolean;
+  /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
+  readonly interleaved: boolean;
   /** Rank of the queries' low-rank product; 0: one matrix computes the queries. */
   readonly queryRank: number;
   readonly eps: number;
@@ -72,6 +80,35 @@ export function readLatentHeads(file: GgufFile, h: Hparams, anyValueLength = fal
     rotated,
     keyLength,
     valueLength: keys.count("attention.value_length_mla", MAX_RANK),
+    interleaved: true,
+    queryRank: readQueryRank(keys),
+    eps,
+    scale: 1 / Math.sqrt(keyLength),
+  };
+}
+
+/**
+ * Reads latent attention of a file with `attn_kv_b`. Its keys state the heads of a model without latent rows, so there
+ * are as many KV heads as heads. Throws GgufError(GGUF_HPARAM) naming the key.
+ */
+export function readJoinedHeads(file: GgufFile, h: Hparams, interleaved: boolean): LatentHeads {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const { headCount: heads, keyLength, valueLength, ropeDimensionCount: rotated, epsilon: eps } = h;
+  if (h.headCountKv !== heads) {
+    const allowed = `${heads}, the number of heads, if attn_kv_b has keys and values`;
+    keys.refuse("attention.head_count_kv", String(h.headCountKv), allowed);
+  }
+  if (keyLength === rotated) {
+    keys.refuse("rope.dimension_count", String(rotated), `below the ${keyLength} dimensions of a key`);
+  }
+  return {
+    heads,
+    rank: keys.count("attention.kv_lora_rank", MAX_RANK),
+    rotated,
+    keyLength,
+    valueLength,
+    joined: true,
+    interleaved,
     queryRank: readQueryRank(keys),
     eps,
     scale: 1 / Math.sqrt(keyLength),
@@ -107,7 +144,7 @@ export function latentAttention(
   const normed = of.queryRank === 0 ? q : rmsNorm(b, q, name("attn_q_a_norm"), of.eps);
   const chosen = chooseFor?.(x, normed);
   const queries = headMatmul(b, of.queryRank === 0 ? q : queriesOf(b, normed, of, name), {
-    name: name("attn_k_b"),
+    weight: headMatrices(of, "k", name),
     heads,
     rows: rank,
     rest: rotated,
@@ -116,7 +153,7 @@ export function latentAttention(
   const shape = append(b, queries, key, table, of);
   const read = attention(b, queries, shape, of.scale, { chosen });
   const values = headMatmul(b, read, {
-    name: name("attn_v_b"),
+    weight: headMatrices(of, "v", name),
     heads,
     rows: of.valueLength,
     rest: rotated,
@@ -124,6 +161,14 @@ export function latentAttention(
     fine: true,
   });
   return of.headGates ? gate(b, gated, values, { activation: "sigmoid" }) : values;
+}
+
+/** Returns the matrices of each head that take queries to the latent space, or its results to values. */
+function headMatrices(of: LatentHeads, part: "k" | "v", name: TensorName): string | HeadRowsOf {
+  if (!of.joined) return name(`attn_${part}_b.weight`);
+  const keys = of.keyLength - of.rotated;
+  const both = { name: name("attn_kv_b.weight"), of: keys + of.valueLength };
+  return part === "k" ? { ...both, first: 0, transposed: true } : { ...both, first: keys };
 }
 
 /** Appends the latent rows of x to a new KV cache, and computes nothing else of the attention. */
@@ -149,14 +194,14 @@ function append(
   queries: Value | undefined,
   key: Value,
   table: Value | undefined,
-  { heads, rank, rotated, eps, temperature }: LatentHeads,
+  { heads, rank, rotated, interleaved, eps, temperature }: LatentHeads,
 ): HeadShape {
   const headDim = rotated + rank;
   const shape = { layer: b.kvLayer({ heads: 1, headDim }), heads, kvHeads: 1, headDim, gated: false };
   const turning = {
     table,
     rotated: table ? rotated : 0,
-    interleaved: true,
+    interleaved,
     eps,
     vFrom: rotated,
     temperature,

@@ -16,7 +16,7 @@ import type {
   StepOutput,
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
-import { factorWords, pieceWords } from "./weight_words.ts";
+import { dequantizer, factorWords, pieceWords } from "./weight_words.ts";
 import { answerBytes, answerShape, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
@@ -141,6 +141,10 @@ export class CpuBackend implements Backend {
     this.#library.call("compy_model_open", this.#handle, open);
     let path = file.path;
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
+    const dequantize = dequantizer((input, bytes) => {
+      const output = new Uint8Array(Math.max(bytes, MESSAGE_BYTES));
+      return this.#library.callAsync("compy_dequantize", this.#handle, input, output);
+    });
     let done = 0;
     for (const [index, t] of plan.tensors.entries()) {
       const input = new WordWriter()
@@ -155,7 +159,7 @@ export class CpuBackend implements Backend {
           this.#library.call("compy_tensor_factors", this.#handle, await factorWords(file, index, t.factors));
         }
         if (t.bytes) {
-          const piece = { first: 0, bytes: await t.bytes() };
+          const piece = { first: 0, bytes: await t.bytes(dequantize) };
           await this.#library.callAsync("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
         } else {
           await this.#library.callAsync("compy_tensor_load", this.#handle, input);

@@ -1,7 +1,7 @@
 import { FORMATS } from "../../gguf/formats.ts";
 import { GgufError, quote } from "../../gguf/errors.ts";
 import { readFloats } from "../../gguf/float_tensor.ts";
-import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
+import type { Dequantize, GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { PlanTensor } from "../../plan/values.ts";
 import { WordWriter } from "../../plan/words.ts";
 
@@ -34,4 +34,18 @@ export function pieceWords(index: number, t: PlanTensor, { first, bytes }: Piece
   message.set(head);
   message.set(bytes, head.length);
   return message;
+}
+
+/** Returns a function that dequantizes blocks with the kernels. `call` is a call of `compy_dequantize`. */
+export function dequantizer(
+  call: (input: Uint8Array<ArrayBuffer>, answerBytes: number) => Promise<Uint8Array<ArrayBuffer>>,
+): Dequantize {
+  return async (type, blocks) => {
+    const { id, elements, bytes } = FORMATS[type];
+    const input = new Uint8Array(4 + blocks.length);
+    new DataView(input.buffer).setUint32(0, id, true);
+    input.set(blocks, 4);
+    const values = await call(input, 4 * elements * blocks.length / bytes);
+    return new Float32Array(values.buffer, values.byteOffset, values.length / 4);
+  };
 }

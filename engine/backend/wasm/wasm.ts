@@ -15,7 +15,7 @@ import type {
   StepOutput,
 } from "../backend.ts";
 import { StepStopped } from "../backend.ts";
-import { factorWords, type Piece, pieceWords } from "../cpu/weight_words.ts";
+import { dequantizer, factorWords, type Piece, pieceWords } from "../cpu/weight_words.ts";
 import { answerBytes, answerShape, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
 import { Machine } from "./machine.ts";
 import { moduleBytes } from "./module.ts";
@@ -129,6 +129,9 @@ export class WasmBackend implements Backend {
   ): Promise<void> {
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
     let done = 0;
+    const dequantize = dequantizer((input, bytes) =>
+      this.#machine.call("compy_dequantize", this.#handle, input, bytes)
+    );
     // The next piece is read while one is packed.
     let packing: Promise<unknown> = Promise.resolve();
     for (const [index, t] of plan.tensors.entries()) {
@@ -138,7 +141,7 @@ export class WasmBackend implements Backend {
           const words = await factorWords(file, index, t.factors);
           await this.#machine.call("compy_tensor_factors", this.#handle, words);
         }
-        const source = t.bytes ? memorySource(await t.bytes()) : sources.get(t.info.path)!;
+        const source = t.bytes ? memorySource(await t.bytes(dequantize)) : sources.get(t.info.path)!;
         for await (const piece of pieces(source, t)) {
           await packing;
           packing = this.#machine.call("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
@@ -247,12 +250,12 @@ export class WasmBackend implements Backend {
 }
 
 /** Yields a tensor's rows, some at a time. */
-async function* pieces(source: ByteSource, { info, rows }: PlanTensor): AsyncGenerator<Piece> {
-  const rowBytes = info.byteLength / rows;
+async function* pieces(source: ByteSource, { info, rows, bytes }: PlanTensor): AsyncGenerator<Piece> {
+  const [offset, rowBytes] = [bytes ? 0 : info.offset, info.byteLength / rows];
   const most = Math.max(1, Math.floor(PIECE / rowBytes / PANEL_ROWS)) * PANEL_ROWS;
   for (let first = 0; first < rows; first += most) {
     const count = Math.min(most, rows - first);
-    yield { first, bytes: await readBytes(source, info.offset + first * rowBytes, count * rowBytes) };
+    yield { first, bytes: await readBytes(source, offset + first * rowBytes, count * rowBytes) };
   }
 }
 

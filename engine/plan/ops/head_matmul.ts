@@ -1,6 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { flag, floats, integer, product } from "../operands.ts";
+import type { HeadRowsOf } from "../tensor_rows.ts";
 
 /**
  * Multiplies each head's part of a row of x by the head's own matrix. With `keeps`, a part [multiplied |
@@ -29,8 +30,8 @@ export const HEAD_MATMUL = opKind({
 });
 
 export interface HeadMatrices {
-  /** Name of the tensor [columns, rows, heads], without `.weight`. */
-  readonly name: string;
+  /** The tensor [columns, rows, heads], or the rows of each head in another tensor. */
+  readonly weight: string | HeadRowsOf;
   readonly heads: number;
   /** Number of rows of each head's matrix. */
   readonly rows: number;
@@ -49,13 +50,12 @@ export interface HeadMatrices {
 export function headMatmul(
   b: PlanBuilder,
   x: Value,
-  { name, heads, rows, rest, keeps, fine }: HeadMatrices,
+  { weight, heads, rows, rest, keeps, fine }: HeadMatrices,
 ): Value {
   const out = b.floats("heads", x.rows, heads * (rows + (keeps ? rest : 0)));
-  const weight = b.matrices(`${name}.weight`, x.columns / heads - rest, rows, heads);
   b.push(HEAD_MATMUL, {
     x: b.asFloat(x),
-    weight,
+    weight: b.matrices(weight, x.columns / heads - rest, rows, heads),
     heads,
     rest,
     keeps,

@@ -1,7 +1,7 @@
 //! Tests that tensors with wrong shapes or bytes, and sizes that no machine has, are rejected.
 use compy::model::Model;
 use compy::simd::Isa;
-use compy::weights::{Source, packed_bytes};
+use compy::weights::{Source, dequantize, packed_bytes};
 use std::path::PathBuf;
 
 const MXFP4: u32 = 39;
@@ -42,6 +42,19 @@ fn load_rejects_nan_scales_and_names_their_place() {
     let vector = Source { format: MXFP4, columns: 40 * 64, rows: 1, offset: 0 };
     let message = "MXFP4's scale of row 0, column 2144 is NaN: the file is damaged or badly converted";
     assert_eq!(file.load(&vector, true), Err(message.into()));
+}
+
+#[test]
+fn dequantize_returns_all_values_and_rejects_damaged_blocks() {
+    let mut blocks = [0x21u8; 17 * 3];
+    blocks[17..18].fill(128);
+    let values = dequantize(MXFP4, &blocks).expect("whole blocks");
+    // Codes 1 and 2 are 0.5 and 1. The second block's scale is 2.
+    assert_eq!((values.len(), values[32], values[63]), (96, 1.0, 2.0));
+    assert!(dequantize(MXFP4, &blocks[1..]).expect_err("a part of a block").to_string().contains("50 bytes"));
+    blocks[34] = 255;
+    assert!(dequantize(MXFP4, &blocks).expect_err("NaN").to_string().contains("row 0, column 64 is NaN"));
+    assert!(dequantize(9999, &[]).is_err());
 }
 
 #[test]

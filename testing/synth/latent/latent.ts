@@ -11,7 +11,8 @@ import { type Dimensions, type SynthModel, TINY } from "../model.ts";
 import type { SynthFile } from "../file.ts";
 import { writeNextToken } from "../qwen35.ts";
 
-export interface LatentShape extends Dimensions {
+/** Sizes of latent attention. */
+export interface LatentDimensions {
   readonly heads: number;
   /**
    * Ranks of the latent rows for keys and values, and for queries. By default queries are computed from the input rows.
@@ -22,6 +23,9 @@ export interface LatentShape extends Dimensions {
   readonly plain: number;
   readonly rotated: number;
   readonly valueLength: number;
+}
+
+export interface LatentShape extends Dimensions, LatentDimensions {
   readonly ropeBase: number;
   /** YaRN's factor, and a tenth of its log multiplier, by default DeepSeek V2 Lite's. */
   readonly factor?: number;
@@ -237,18 +241,28 @@ function writeKeys(file: SynthFile, shape: LatentShape, kvHeads?: readonly numbe
 }
 
 export function writeLatentAttention(file: SynthFile, block: string, shape: LatentShape): void {
-  const { embedding, heads, rank, queryRank, plain, rotated, valueLength } = shape;
+  const { embedding, heads, rank, plain, valueLength } = shape;
+  writeLatentRows(file, block, shape);
+  file.matrix(`${block}.attn_k_b`, plain, rank, heads);
+  file.matrix(`${block}.attn_v_b`, rank, valueLength, heads);
+  file.matrix(`${block}.attn_output`, heads * valueLength, embedding);
+}
+
+/** Writes the matrices of queries and of the latent row. Larger weights of the queries' norm make scores differ more. */
+export function writeLatentRows(
+  file: SynthFile,
+  block: string,
+  { embedding, heads, rank, queryRank, plain, rotated }: LatentDimensions & Pick<Dimensions, "embedding">,
+  queryNorm = 1,
+): void {
   const queries = heads * (plain + rotated);
   if (queryRank) {
     file.matrix(`${block}.attn_q_a`, embedding, queryRank);
-    file.vector(`${block}.attn_q_a_norm.weight`, queryRank);
+    file.vector(`${block}.attn_q_a_norm.weight`, queryRank, queryNorm);
     file.matrix(`${block}.attn_q_b`, queryRank, queries);
   } else {
     file.matrix(`${block}.attn_q`, embedding, queries);
   }
   file.matrix(`${block}.attn_kv_a_mqa`, embedding, rank + rotated);
   file.vector(`${block}.attn_kv_a_norm.weight`, rank);
-  file.matrix(`${block}.attn_k_b`, plain, rank, heads);
-  file.matrix(`${block}.attn_v_b`, rank, valueLength, heads);
-  file.matrix(`${block}.attn_output`, heads * valueLength, embedding);
 }

@@ -234,3 +234,35 @@ export const GLM5: Published = sparse("glm-dsa", {
   indexer_types: ["full", "shared"],
   mlp_layer_types: ["dense", "sparse"],
 });
+
+/** LongRoPE's factors as the seeded file has them. */
+const factors = (most: number) => Array.from({ length: 16 }, (_, i) => 1 + most * i / 16);
+
+export const MINICPM3: Published = {
+  architecture: "minicpm3",
+  config: layered({
+    model_type: "minicpm3",
+    hidden_size: 512,
+    hidden_act: "silu",
+    intermediate_size: 768,
+    num_attention_heads: 8,
+    num_key_value_heads: 8,
+    q_lora_rank: 512,
+    kv_lora_rank: 256,
+    qk_nope_head_dim: 96,
+    qk_rope_head_dim: 32,
+    rms_norm_eps: 1e-6,
+    rope_scaling: {
+      type: "longrope",
+      long_factor: factors(30),
+      short_factor: factors(2),
+      original_max_position_embeddings: 64,
+      attention_factor: 1,
+    },
+    scale_emb: 12,
+    scale_depth: 1.4,
+    dim_model_base: 256,
+  }),
+  names: [[/^blk\.(\d+)\.attn_kv_b$/, "model.layers.$1.self_attn.kv_b_proj"], ...LATENT_NAMES],
+  ...REST,
+};

@@ -7,7 +7,7 @@ import { GEMMAS } from "./gemma.ts";
 import { FALCON_H1, MAMBA2 } from "./hybrids.ts";
 import { KIMI_LINEAR, LING3 } from "./kimi_linear.ts";
 import { NEOX } from "./gpt_neox.ts";
-import { DEEPSEEK_V2_LITE, DEEPSEEK_V32, GLM47_FLASH, GLM5, MISTRAL_SMALL_4 } from "./latent.ts";
+import { DEEPSEEK_V2_LITE, DEEPSEEK_V32, GLM47_FLASH, GLM5, MINICPM3, MISTRAL_SMALL_4 } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
   DOTS1,
@@ -45,6 +45,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
   "GLM-5": GLM5,
+  "MiniCPM3": MINICPM3,
   "Mistral Small 4": MISTRAL_SMALL_4,
   "Granite 3 with experts": GRANITE_MOE,
   "Granite with windows": GRANITE_SWA,

@@ -25,6 +25,7 @@ from mamba_hybrids import FalconH1, GraniteHybrid, Mamba2, NemotronH, NemotronHM
 from model import Model
 from mellum import Mellum
 from minicpm import MiniCpm
+from minicpm3 import MiniCpm3
 from nanbeige import Nanbeige
 from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
@@ -100,6 +101,7 @@ FAMILIES = {
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
     "deepseek2": DeepSeek2,
+    "minicpm3": MiniCpm3,
     "minimax-m2": MiniMaxM2,
     "minimax-m3": MiniMaxM3,
     "deepseek": Deepseek,
