@@ -1,7 +1,6 @@
 /** DeepSeek V2 and V3: attention and experts, and files that are refused by key or tensor. */
-import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
+import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
-import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";
@@ -88,10 +87,34 @@ Deno.test("deepseek2: leaves out layers that draft", () => {
   assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
 });
 
-Deno.test("deepseek2: refuses older files whose keys and values are in one tensor, and the message says what to do", () => {
-  const old = changed(FILE, { key: ["attention.key_length_mla", undefined] });
-  const error = assertThrows(() => buildPlan(old), GgufError, "convert the model anew");
-  assertEquals(error.field, 'key "deepseek2.attention.key_length_mla"');
+/** Returns the file as converters wrote it before April 2025: keys and values are in one tensor. */
+function before2025(file: GgufFile, heads: number): GgufFile {
+  const split = /\.attn_[kv]_b\./;
+  const tensors = new Map(without(file, split).tensors);
+  for (const tensor of file.tensors.values()) {
+    if (!tensor.name.endsWith("attn_k_b.weight")) continue;
+    const name = tensor.name.replace("k_b", "kv_b");
+    tensors.set(name, { ...tensor, name, shape: [256, heads * (256 + 128)] });
+  }
+  const keys: readonly KeyChange[] = [
+    ["attention.key_length_mla", undefined],
+    ["attention.value_length_mla", undefined],
+    ["attention.head_count_kv", heads],
+    ["attention.key_length", 288],
+    ["attention.value_length", 128],
+  ];
+  return keys.reduce<GgufFile>((file, key) => changed(file, { key }), { ...file, tensors });
+}
+
+Deno.test("deepseek2: runs files from before April 2025, which have keys and values in one tensor", () => {
+  for (const [file, heads] of [[FILE, 8], [LITE, 6]] as const) {
+    const split = (plan: string) =>
+      plan.replaceAll("attn_kv_b.weight[0:256]", "attn_k_b.weight").replaceAll(
+        "attn_kv_b.weight[256:384]",
+        "attn_v_b.weight",
+      );
+    assertEquals(split(graphOf(buildPlan(before2025(file, heads)))), graphOf(buildPlan(file)));
+  }
 });
 
 const KEYS: readonly KeyChange[] = [
@@ -99,6 +122,7 @@ const KEYS: readonly KeyChange[] = [
   ["attention.key_length", 256],
   ["attention.value_length", 288],
   ["attention.key_length_mla", 32],
+  ["attention.key_length_mla", undefined],
   ["attention.value_length_mla", undefined],
   ["attention.kv_lora_rank", undefined],
   ["attention.q_lora_rank", 2 ** 20],

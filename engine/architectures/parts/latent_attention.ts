@@ -52,11 +52,9 @@ const MAX_RANK = 65_536;
  */
 export function readLatentHeads(file: GgufFile, h: Hparams, anyValueLength = false): LatentHeads {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
-  if (!keys.has("attention.key_length_mla")) {
-    const allowed =
-      "there: older files have keys and values of latent attention in one tensor (attn_kv_b); convert the " +
-      "model anew, or take a file of April 2025 or later";
-    keys.refuse("attention.key_length_mla", "nothing", allowed);
+  // Files from before April 2025 lack the key and have attn_kv_b.
+  if (!keys.has("attention.key_length_mla") && h.headCountKv === h.headCount) {
+    return readJoinedHeads(file, h, true);
   }
   if (h.headCountKv !== 1) {
     keys.refuse("attention.head_count_kv", String(h.headCountKv), "1 in latent attention");
