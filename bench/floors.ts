@@ -28,7 +28,8 @@ export interface EvenStep {
 }
 
 /** Returns the number of tokens that a row attends to, as the mean over the rows of a sequence. */
-function meanContext({ rows, cached }: EvenStep, { cache, window = Infinity }: ContextWork): number {
+function meanContext({ rows, cached }: EvenStep, { cache, ...work }: ContextWork): number {
+  const window = Math.min(work.window ?? Infinity, work.reads ?? Infinity);
   if (cache === undefined) return Math.min(rows, window);
   const growing = Math.max(0, Math.min(rows, window - cached)); // the other rows attend to a whole window
   const whole = rows > growing ? (rows - growing) * window : 0;

@@ -17,6 +17,8 @@ const PARTS = { gate: "w1", up: "w3", down: "w2" };
 const MAX_SHARED = 64;
 /** The clamped SwiGLU's constants, for which GGUF files have no keys. */
 const UNIT = { swiglu_alpha: 1.702, swiglu_limit: 7 };
+/** How the indexer chooses blocks, for which GGUF files have no keys. */
+const CHOICE = { sparse_init_block: 0, sparse_score_type: "max" };
 /** Names of the indexer's fields in MiniMax M3's config.json: transformers' name, then the publisher's. */
 const INDEXER = {
   head_count: ["index_n_heads", "sparse_num_index_heads"],
@@ -68,6 +70,9 @@ export function convertMinimaxM3(config: Fields, list: TensorList, prefix: strin
   }
   const layers = config.count("num_hidden_layers", LIMITS.layers);
   const sparse = config.fields("sparse_attention_config");
+  for (const [name, value] of Object.entries(CHOICE)) {
+    sparse?.mustBe(name, value, "GGUF files have no key for it");
+  }
   const indexer = Object.entries(INDEXER).map(([name, [own, published]]): [string, number] => {
     return [
       name,

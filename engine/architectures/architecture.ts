@@ -29,8 +29,6 @@ export interface Architecture {
   readonly allows?: Allowed;
   /** Whether the decoder takes rows of images, and their positions: in a grid (M-RoPE in turns), or one after the other. */
   readonly images?: "grid" | "line";
-  /** Returns the longest context, in tokens, that the decoder computes exactly; by default the file's. */
-  readonly context?: (keys: ArchitectureKeys) => number;
   /** By default: "output_norm", then logits. */
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
   /**

@@ -139,7 +139,7 @@ export function buildPlan(
   return finishPlan(builder, {
     architecture: hparams.architecture,
     vocabSize: hparams.vocabSize,
-    contextLength: Math.min(hparams.contextLength, architecture.context?.(keys) ?? Infinity),
+    contextLength: hparams.contextLength,
   });
 }
 

@@ -19,7 +19,7 @@ export interface PlanCost {
   /** Operations per row of the step, and per row with logits. */
   readonly row: Operations;
   readonly logitsRow: Operations;
-  /** Bytes that attention reads per token of context, without layers with a window, which read a bounded number. */
+  /** Bytes that attention reads per token of context, without layers that read a bounded number of tokens. */
   readonly kvBytesPerToken: number;
   /** Bytes of recurrent state that a step reads and writes per sequence. */
   readonly stateBytes: number;
@@ -81,10 +81,10 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
   return Math.max(bytes / limits.readGbps, arithmetic) / 1e9;
 }
 
-/** Returns the bytes that an op reads per token of context; 0 if it has a window. */
+/** Returns the bytes that an op reads per token of context; 0 if it reads a bounded number of tokens. */
 function contextBytes({ kv }: Plan, op: PlanOp): number {
   const work = kindOf(op).context?.(op);
-  return work?.cache !== undefined && work.window === undefined
+  return work?.cache !== undefined && work.window === undefined && work.reads === undefined
     ? kvBytesPerLayer(kv.type, kv.layers[work.cache])
     : 0;
 }

@@ -157,8 +157,12 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, Number(op.chunked)]);
-          assertEquals([r.u32(), r.f32(), r.u32()], [operand(op.sinks), op.softcap, operand(op.chosen)]);
-          assertEquals(r.u32(), Number(op.causal));
+          assertEquals([r.u32(), r.f32(), r.u32()], [
+            operand(op.sinks),
+            op.softcap,
+            operand(op.chosen?.buffer),
+          ]);
+          assertEquals(r.u32s(3), [op.chosen?.count ?? 0, op.chosen?.length ?? 0, Number(op.causal)]);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);

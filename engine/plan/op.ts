@@ -26,6 +26,8 @@ export interface ContextWork {
   readonly float?: boolean;
   /** Number of tokens that a row attends to, including itself; undefined for all. */
   readonly window?: number;
+  /** Maximum number of tokens that a row reads of a cache that keeps all tokens; undefined for all. */
+  readonly reads?: number;
 }
 
 /** The type of an op of kind K. */

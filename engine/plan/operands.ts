@@ -9,6 +9,7 @@ import {
   type BufferId,
   type Choice,
   type Chosen,
+  type ChosenBlocks,
   type ConvShape,
   type DeltaShape,
   type Forms,
@@ -158,6 +159,13 @@ export function chosenExperts(access: Access): Operand<Chosen> {
     choice: (chosen) => chosen,
   };
 }
+
+/** Operand: the blocks of tokens that each row attends to; undefined: all tokens. */
+export const chosenBlocks: Operand<ChosenBlocks | undefined> = {
+  words: 3,
+  encode: (w, chosen) => w.u32(chosen?.buffer ?? NONE, chosen?.count ?? 0, chosen?.length ?? 0),
+  buffers: (chosen) => chosen ? [{ buffer: chosen.buffer, form: "float", access: "read" }] : [],
+};
 
 /** Operand: attention heads over a KV cache. */
 export const attentionHeads: Operand<HeadShape> = {

@@ -13,6 +13,15 @@ export interface Chosen extends Choice {
   readonly buffer: BufferId;
 }
 
+/** A buffer with the blocks of tokens that each row attends to, from `choose`: one list, or one per KV head. */
+export interface ChosenBlocks {
+  readonly buffer: BufferId;
+  /** Number of blocks per list. */
+  readonly count: number;
+  /** Number of tokens per block. */
+  readonly length: number;
+}
+
 /**
  * Rows of a buffer: one per token of the step, per row with logits, per pooled sequence, or per expert chosen
  * by a token. Rows of the same expert are contiguous.

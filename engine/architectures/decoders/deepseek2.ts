@@ -3,6 +3,7 @@ import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert
 import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { Choices } from "../../plan/ops/choose.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { RopeOptions } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
@@ -54,7 +55,7 @@ function latentLayers(
   const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
   const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
   const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
-  let chosen: Value | undefined;
+  let chosen: Choices | undefined;
   return {
     layerCount,
     attention: {

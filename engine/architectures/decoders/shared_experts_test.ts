@@ -75,12 +75,6 @@ Deno.test("minimax-m3: clamps SwiGLU in dense blocks, routed experts and shared 
   assertEquals(units, ["glu", "expert_glu", "glu"].map((op) => [op, "swiglu_oai"]));
 });
 
-Deno.test("minimax-m3: limits the context to the number of blocks that the indexer chooses", () => {
-  const file = FILES["minimax-m3"];
-  assertEquals(buildPlan(changed(file, { key: ["context_length", 4096] })).contextLength, 16 * 128);
-  assertEquals(buildPlan(changed(file, { key: ["context_length", 1024] })).contextLength, 1024);
-});
-
 const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefined])[] = [
   ...NAMES.flatMap((name) =>
     ([["expert_count", 0], ["expert_used_count", 17], ["expert_group_count", 4]] as const).map(
@@ -106,8 +100,6 @@ const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefi
   ["minimax-m2", "expert_gating_func", undefined],
   ["minimax-m2", "expert_shared_count", 1],
   ["minimax-m2", "expert_weights_scale", 2],
-  ["minimax-m3", "attention.indexer.top_k", undefined],
-  ["minimax-m3", "attention.indexer.block_size", 0],
   ["minimax-m3", "expert_shared_count", undefined],
 ];
 

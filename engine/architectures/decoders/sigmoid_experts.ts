@@ -6,6 +6,7 @@ import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
 import type { TensorName } from "../architecture.ts";
+import { chooseBlocks, readBlockIndexer } from "../parts/lightning_indexer.ts";
 import { mixture } from "../parts/mixture.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
@@ -84,9 +85,6 @@ export function readGroups(
   }
   return { count: groups, used: chosen };
 }
-
-/** Maximum of MiniMax M3's number of chosen blocks, and of a block's length in tokens. */
-const MAX_CHOICES = 65_536;
 
 /** The gated units of a layer: of its chosen experts, and of its shared experts or dense block. */
 export interface LayerUnits {
@@ -239,22 +237,24 @@ export const MIMO2: Family = {
 const CLAMPED: GatedUnit = { activation: "swiglu_oai" };
 
 /**
- * MiniMax M3: partial rotation, head norms, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. An indexer
- * chooses a fixed number of token blocks. In a context of at most that many, a row attends to all tokens. compy limits the
- * context to these blocks and leaves the indexer out. Sources: Hugging Face transformers, models/minimax_m3_vl;
- * llama.cpp, src/models/minimax-m3.cpp.
+ * MiniMax M3: partial rotation, head norms, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. After the
+ * leading dense layers, an indexer chooses the blocks of tokens that each KV head's rows attend to. Sources: Hugging Face
+ * transformers, models/minimax_m3_vl; llama.cpp, src/models/minimax-m3.cpp.
  */
 export const MINIMAX_M3: Family = {
   architecture: "minimax-m3",
   traits: { headNorms: true },
   allows: { experts: true },
-  context(keys) {
-    const count = (name: string) => keys.count(`attention.indexer.${name}`, MAX_CHOICES);
-    return count("top_k") * count("block_size");
-  },
-  read(b, h) {
-    b.leaveOut((tensor) => tensor.includes(".indexer."));
-    return withExperts(b, h, readSigmoidExperts(b.file, h), () => ({ chosen: CLAMPED, shared: CLAMPED }));
+  read(b, h, rope) {
+    const experts = readSigmoidExperts(b.file, h);
+    const indexer = readBlockIndexer(b.file, h);
+    const traits = withExperts(b, h, experts, () => ({ chosen: CLAMPED, shared: CLAMPED }));
+    const table = ropeTable(b, rope.angles());
+    const chooseFor: LayerAttention["chooseFor"] = (x, name) => chooseBlocks(b, x, table, indexer, name);
+    const perLayer = h.layers.map((_, layer): LayerAttention =>
+      layer < experts.denseLayers ? { table } : { table, chooseFor }
+    );
+    return { ...traits, perLayer };
   },
 };
 

@@ -1,16 +1,22 @@
-/** DeepSeek V3.2 and GLM-5: which layers choose tokens, and files that are refused by key or tensor. */
+/**
+ * DeepSeek V3.2, GLM-5 and MiniMax M3: which layers choose tokens or blocks of tokens, and files that are refused by key or
+ * tensor.
+ */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";
+import { planCost } from "../../plan/cost.ts";
+import { kvBytesPerLayer } from "../../plan/plan.ts";
 import { buildPlan } from "../registry.ts";
 import { testRefusals } from "../testing.ts";
 
-const read = (architecture: "deepseek32" | "glm-dsa", layers: number) =>
+const read = (architecture: "deepseek32" | "glm-dsa" | "minimax-m3", layers: number) =>
   parseGguf(synthesize({ architecture, types: ["F32"], seed: 1, layers, hollow: true }));
 const DEEPSEEK = read("deepseek32", 2);
 const GLM = read("glm-dsa", 4);
+const MINIMAX = read("minimax-m3", 3);
 
 /** The number of choices before each attention. */
 function choosing(file: GgufFile): number[] {
@@ -47,6 +53,32 @@ Deno.test("glm-dsa: a layer uses the choices of the last layer that chose", () =
   assertEquals(choosing(changed(whole, { key: ["context_length", 2 ** 20] })), [1, 2, 3, 3]);
 });
 
+Deno.test("minimax-m3: layers behind the dense ones choose blocks, with a list per KV head", () => {
+  assertEquals(choosing(MINIMAX), [0, 1, 2]);
+  const { ops, buffers, kv, contextLength } = buildPlan(changed(MINIMAX, { key: ["context_length", 4096] }));
+  const lists = ops.flatMap((op) =>
+    op.op === "choose" ? [[op.weights, op.heads.heads, op.length, op.local, buffers[op.out].columns]] : []
+  );
+  assertEquals(lists, Array(2).fill([undefined, 2, 32, 1, 2 * 2]));
+  const read = ops.flatMap((op) =>
+    op.op === "attention" && op.chosen ? [[op.chosen.count, op.chosen.length]] : []
+  );
+  assertEquals(read, Array(2).fill([2, 32]));
+  const keys = kv.layers.map(({ heads, headDim }) => [heads, headDim]);
+  assertEquals(keys, [[2, 64], [2, 64], [1, 64], [2, 64], [1, 64]]);
+  assertEquals(contextLength, 4096);
+});
+
+Deno.test("minimax-m3: a step reads a bounded number of keys and values if blocks fill the kernels' chunks", () => {
+  const { kv } = buildPlan(MINIMAX);
+  const [dense, , indexer] = kv.layers.map((layer) => kvBytesPerLayer(kv.type, layer));
+  const bytes = (length: number) => {
+    const plan = buildPlan(changed(MINIMAX, { key: ["attention.indexer.block_size", length] }));
+    return planCost(plan, () => 0).kvBytesPerToken;
+  };
+  assertEquals([bytes(32), bytes(128)], [3 * dense + 2 * indexer, dense + 2 * indexer]);
+});
+
 const KEYS: [string, number | undefined][] = [
   ["attention.indexer.head_count", undefined],
   ["attention.indexer.head_count", 65],
@@ -72,4 +104,27 @@ testRefusals("glm-dsa", GLM, {
     ["rope.dimension_sections", Int32Array.of(8, 12, 12, 0)],
   ],
   tensors: [["blk.3.indexer.attn_k.weight", undefined]],
+});
+
+testRefusals("minimax-m3", MINIMAX, {
+  keys: [
+    ["attention.indexer.head_count", undefined],
+    ["attention.indexer.head_count", 1],
+    ["attention.indexer.key_length", 24],
+    ["attention.indexer.key_length", 16],
+    ["attention.indexer.top_k", undefined],
+    ["attention.indexer.top_k", 2 ** 20],
+    ["attention.indexer.block_size", 0],
+    ["attention.indexer.block_size", 2 ** 20],
+    ["attention.indexer.local_blocks", undefined],
+    ["attention.indexer.local_blocks", 0],
+    ["attention.indexer.local_blocks", 3],
+  ],
+  tensors: [
+    ["blk.1.indexer.q_proj.weight", [256, 64]],
+    ["blk.2.indexer.k_proj.weight", undefined],
+    ["blk.1.indexer.q_norm.weight", [32]],
+    ["blk.1.indexer.k_norm.weight", undefined],
+    ["blk.0.indexer.k_proj.weight", [256, 64]],
+  ],
 });

@@ -1,5 +1,6 @@
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
+import type { Choices } from "../../plan/ops/choose.ts";
 import { gate } from "../../plan/ops/gate.ts";
 import { headColumns } from "../../plan/ops/head_columns.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
@@ -43,6 +44,8 @@ export interface GroupedHeads {
   readonly chunked?: boolean;
   /** Whether rows of a span attend only to positions up to their own, as other rows do. */
   readonly causal?: boolean;
+  /** Returns the blocks of tokens that rows attend to, from the input rows; by default all. */
+  readonly chooseFor?: (x: Value, name: TensorName) => Choices;
   /** Whether q, k and v are one tensor. */
   readonly fused?: boolean;
   /** Options that scale queries by their positions. */
@@ -69,7 +72,8 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   const normed = normRow(b, queries, "attn_q_norm", of.heads, of, name);
   const shape = append(b, [normed, keys, values], of, name);
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  const read = attention(b, normed, shape, scale, { window, chunked, sinks, softcap, causal });
+  const chosen = of.chooseFor?.(x, name);
+  const read = attention(b, normed, shape, scale, { window, chunked, sinks, softcap, chosen, causal });
   const attn = valueDim === headDim ? read : headColumns(b, read, heads, valueDim);
   return outputGate ? gate(b, gated, attn, outputGate) : attn;
 }

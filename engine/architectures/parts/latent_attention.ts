@@ -3,6 +3,7 @@ import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
+import type { Choices } from "../../plan/ops/choose.ts";
 import { gate } from "../../plan/ops/gate.ts";
 import { headMatmul } from "../../plan/ops/head_matmul.ts";
 import { join } from "../../plan/ops/join.ts";
@@ -130,7 +131,7 @@ export function latentAttention(
   table: Value | undefined,
   of: LatentHeads,
   name: TensorName,
-  chooseFor?: (x: Value, latent: Value) => Value,
+  chooseFor?: (x: Value, latent: Value) => Choices,
 ): Value {
   const { heads, rank, rotated } = of;
   const asked = of.queryRank === 0

@@ -12,7 +12,7 @@ const PERIOD = 4;
 export type LayerAttention = Partial<
   Pick<
     GroupedHeads,
-    "table" | "rotated" | "window" | "chunked" | "sinks" | "temperature" | "unweightedNorms"
+    "table" | "rotated" | "window" | "chunked" | "chooseFor" | "sinks" | "temperature" | "unweightedNorms"
   >
 >;
 

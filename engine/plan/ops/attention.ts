@@ -1,7 +1,11 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
-import { attentionHeads, flag, floats, integer, optional, real, weights } from "../operands.ts";
+import { attentionHeads, chosenBlocks, flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadShape } from "../values.ts";
+import type { Choices } from "./choose.ts";
+
+/** Number of tokens that kernels read or skip together. */
+const CHUNK = 128;
 
 /**
  * Attention: out = softmax(scale q K) V over the positions of the sequence's cache up to the row's own. A `window` of
@@ -21,8 +25,8 @@ export const ATTENTION = opKind({
     chunked: flag,
     sinks: optional(weights),
     softcap: real,
-    /** The positions that each row sees, from `choose`. */
-    chosen: optional(floats("read")),
+    /** A row with at most as many blocks as a list sees all tokens. */
+    chosen: chosenBlocks,
     /** Whether rows of an image attend only to positions up to their own, as other rows do. */
     causal: flag,
   },
@@ -30,19 +34,22 @@ export const ATTENTION = opKind({
     const window = op.window === 0 ? "" : `, ${op.chunked ? "chunks of" : "window"} ${op.window}`;
     const sinks = op.sinks === undefined ? "" : `, sinks ${t.tensor(op.sinks)}`;
     const softcap = op.softcap === 0 ? "" : `, softcap ${op.softcap}`;
-    const read = op.chosen === undefined ? t.buffer(op.q) : t.buffers(op.q, op.chosen);
+    const read = op.chosen === undefined ? t.buffer(op.q) : t.buffers(op.q, op.chosen.buffer);
+    const chosen = op.chosen ? `, ${op.chosen.count} blocks of ${op.chosen.length}` : "";
     const causal = op.causal ? ", images causal" : "";
-    const what = `layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap}${causal}`;
+    const what = `layer ${op.heads.layer}, scale ${op.scale}${window}${sinks}${softcap}${chosen}${causal}`;
     return `${t.buffer(op.out)} = attention(${read}; ${what})`;
   },
   mixer: ({ window, chunked, chosen }) => {
     if (chosen !== undefined) return "sparse attention";
     return window === 0 ? "attention" : `attention ${chunked ? "in chunks of" : "to"} ${window} tokens`;
   },
-  context: ({ heads: { layer, heads, headDim }, window }) => ({
+  context: ({ heads: { layer, heads, headDim }, window, chosen }) => ({
     operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
     window: window || undefined,
+    // Kernels read whole chunks, and short blocks may be in any number of chunks.
+    reads: chosen && chosen.length % CHUNK === 0 ? chosen.count * chosen.length : undefined,
   }),
 });
 
@@ -55,8 +62,8 @@ export interface AttentionOptions {
   readonly sinks?: string;
   /** Magnitude to which tanh bounds scores; by default unbounded. */
   readonly softcap?: number;
-  /** The positions that each row sees, from `choose`; by default all. */
-  readonly chosen?: Value;
+  /** The blocks of tokens that each row sees, from `choose`; by default all. */
+  readonly chosen?: Choices;
   /** Whether rows of an image attend only to positions up to their own; by default to the whole image. */
   readonly causal?: boolean;
 }
@@ -80,7 +87,7 @@ export function attention(
     chunked,
     sinks,
     softcap,
-    chosen: chosen && b.asFloat(chosen),
+    chosen: chosen && { buffer: b.asFloat(chosen.lists), count: chosen.count, length: chosen.length },
     causal,
   });
   return out;

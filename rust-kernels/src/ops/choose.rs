@@ -1,45 +1,68 @@
-//! Op: chooses the positions that a row attends to (DeepSeek's lightning indexer).
+//! Op: chooses the blocks of positions that a row attends to.
 //!
-//! Position p has the score sum over heads of weight * max(0, query . key of p). The row sees the positions with the
-//! largest scores; of equal scores, the earlier position counts more. A row that has at most as many positions sees all
-//! and gets no list. Source: "DeepSeek-V3.2" (arXiv 2512.02556), section 2.1.
+//! With weights (DeepSeek's lightning indexer) a row gets one list, and position p has the score sum over heads of
+//! weight * max(0, query . key of p). Without weights (MiniMax M3) a row gets a list per head, and position p has the
+//! score query . key of p. A block's score is its largest position's. A list has the blocks with the largest scores; of
+//! equal scores, the earlier block counts more. The last blocks up to the row's own may always be chosen. A row that has
+//! at most as many blocks sees all and gets no list. Sources: "DeepSeek-V3.2" (arXiv 2512.02556), section 2.1; Hugging
+//! Face transformers, models/minimax_m3_vl.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_ROWS, Queries};
 use crate::kernels::kv::{int16::Int16, q4_0::Q4_0, q8_0::Q8_0};
-use crate::program::{Heads, Operands, Program};
+use crate::program::{Heads, Operands, Program, Rows};
 use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 
 pub struct Choose {
     q: usize,
-    /// A weight per head.
-    weights: usize,
+    /// A weight per head; without weights each head has a list.
+    weights: Option<usize>,
     heads: Heads,
     out: usize,
-    /// Number of positions that a row sees.
-    choices: usize,
+    blocks: Blocks,
 }
 
-/// The largest position that f32 holds exactly, and all before it.
-const MAX_POSITION: usize = 1 << 24;
+/// The blocks of positions that a list has.
+#[derive(Clone, Copy)]
+pub struct Blocks {
+    /// Positions per block.
+    pub length: usize,
+    /// Blocks per list.
+    pub wanted: usize,
+    /// Number of last blocks, up to the row's own, that each list has.
+    pub local: usize,
+}
+
+/// Number of blocks whose indices f32 holds exactly.
+const MAX_BLOCK: usize = 1 << 24;
 
 impl Decode for Choose {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (q, weights, heads) = (o.step_float(None)?, o.step_float(None)?, o.heads()?);
-        let out = o.step_float(None)?;
-        let choices = o.buffer(out)?.columns;
+        let (q, weights, heads) = (o.step_float(None)?, o.optional()?, o.heads()?);
+        let (out, length, local) = (o.step_float(None)?, o.size()?, o.size()?);
         if heads.kv_heads != 1 || heads.heads > MAX_ROWS || heads.gated {
             bail!("positions are chosen by 1 to {MAX_ROWS} heads over one KV head (got {})", heads.heads);
         }
         o.is_float(q, Some(heads.query_columns()))?;
-        o.is_float(weights, Some(heads.heads))?;
+        if let Some(weights) = weights {
+            o.is_float(weights, Some(heads.heads))?;
+            o.rows_are(weights, Rows::Step)?;
+        }
+        let (columns, lists) = (o.buffer(out)?.columns, if weights.is_some() { 1 } else { heads.heads });
+        if columns == 0 || !columns.is_multiple_of(lists) {
+            bail!("{columns} columns cannot hold {lists} lists of the same length");
+        }
+        let wanted = columns / lists;
+        if length == 0 || local > wanted {
+            bail!("blocks must have at least 1 position, and at most {wanted} are local (got {length} and {local})");
+        }
         if o.program.kv.window(heads.layer) != usize::MAX {
             bail!("layer {}'s cache must keep all positions", heads.layer);
         }
-        Ok(Self { q, weights, heads, out, choices })
+        Ok(Self { q, weights, heads, out, blocks: Blocks { length, wanted, local } })
     }
 }
 
@@ -54,7 +77,7 @@ impl Op for Choose {
         for row in work.items(run.tokens()).flatten() {
             let sequence = &run.step.sequences[run.step.sequence_of[row]];
             let seen = run.step.position_of[row] + 1;
-            if seen <= self.choices {
+            if seen <= self.blocks.wanted.saturating_mul(self.blocks.length) {
                 continue;
             }
             let table = &sequence.block_tables[layer.group];
@@ -64,19 +87,20 @@ impl Op for Choose {
             let args = Scores {
                 q: &q,
                 head_dim: h.head_dim,
-                weights: run.float(self.weights, row),
+                weights: self.weights.map_or(std::ptr::null(), |weights| run.float(weights, row).cast_const()),
                 keys,
                 block_stride: run.p.kv.block_bytes[0],
                 block_table: &table.blocks,
-                seen: seen.min(MAX_POSITION),
+                seen: seen.min(MAX_BLOCK.saturating_mul(self.blocks.length)),
                 scratch: work.scratch,
             };
             // SAFETY: decoding checked the widths; decoding the step checked the blocks, and the table has those of all
             // positions, because the layer has no window.
             unsafe {
-                let out = std::slice::from_raw_parts_mut(run.float(self.out, row), self.choices);
-                for (to, position) in out.iter_mut().zip(best_positions(run.isa, run.p.kv.kind, &args, self.choices)) {
-                    *to = position as f32;
+                let lists = best_blocks(run.isa, run.p.kv.kind, &args, self.blocks);
+                let out = std::slice::from_raw_parts_mut(run.float(self.out, row), run.p.buffers[self.out].columns);
+                for (to, block) in out.iter_mut().zip(lists.into_iter().flatten()) {
+                    *to = block as f32;
                 }
             }
         }
@@ -88,57 +112,88 @@ pub fn scratch_len(kind: KvType, head_dim: usize) -> usize {
     MAX_ROWS * KV_BLOCK + KV_BLOCK + kind.scratch_len(head_dim)
 }
 
-/// Returns the `wanted` positions with the largest scores, ascending.
+/// Returns each list's blocks, ascending. There are more than `of.wanted` blocks.
 ///
 /// # Safety
 /// The pointers hold what `Scores` says. The table has the blocks of all positions.
-pub unsafe fn best_positions(isa: Isa, kind: KvType, of: &Scores, wanted: usize) -> Vec<u32> {
-    let mut best = Best::new(wanted);
+pub unsafe fn best_blocks(isa: Isa, kind: KvType, scores: &Scores, of: Blocks) -> Vec<Vec<u32>> {
+    let lists = if scores.weights.is_null() { scores.q.len() } else { 1 };
+    let mut best: Vec<Best> = (0..lists).map(|_| Best::new(of, scores.seen)).collect();
     // SAFETY: guaranteed by the caller.
     unsafe {
         match kind {
-            KvType::Int16 => isa.run(Score(of, &mut best, PhantomData::<Int16>)),
-            KvType::Q8_0 => isa.run(Score(of, &mut best, PhantomData::<Q8_0>)),
-            KvType::Q4_0 => isa.run(Score(of, &mut best, PhantomData::<Q4_0>)),
+            KvType::Int16 => isa.run(Score(scores, &mut best, PhantomData::<Int16>)),
+            KvType::Q8_0 => isa.run(Score(scores, &mut best, PhantomData::<Q8_0>)),
+            KvType::Q4_0 => isa.run(Score(scores, &mut best, PhantomData::<Q4_0>)),
         }
     }
-    best.positions()
+    best.iter_mut().map(Best::blocks).collect()
 }
 
-/// The best positions so far: at least the wanted number, if there were as many.
+/// The best blocks of a list so far: at least the wanted number, if there were as many.
 struct Best {
-    wanted: usize,
+    of: Blocks,
+    /// The first local block.
+    local: usize,
     candidates: Vec<(f32, u32)>,
 }
 
 impl Best {
-    fn new(wanted: usize) -> Self {
-        Self { wanted, candidates: Vec::with_capacity(2 * wanted + KV_BLOCK) }
+    fn new(of: Blocks, seen: usize) -> Self {
+        let local = seen.div_ceil(of.length).saturating_sub(of.local);
+        Self { of, local, candidates: Vec::with_capacity(2 * of.wanted + KV_BLOCK) }
     }
 
-    /// Adds a block's scores, from position `start` on.
-    fn add(&mut self, start: usize, scores: &[f32]) {
-        self.candidates.extend(scores.iter().zip(start as u32..).map(|(score, position)| (*score, position)));
-        if self.candidates.len() >= 2 * self.wanted {
-            self.cut();
+    /// Adds the scores of positions from `start` on. Positions come in order.
+    #[inline(always)]
+    fn add<S: Simd>(&mut self, s: S, start: usize, scores: &[f32]) {
+        let mut at = 0;
+        while at < scores.len() {
+            let block = (start + at) / self.of.length;
+            let end = scores.len().min((block + 1).saturating_mul(self.of.length) - start);
+            let score = if block < self.local { largest(s, &scores[at..end]) } else { f32::INFINITY };
+            match self.candidates.last_mut() {
+                Some((best, last)) if *last == block as u32 => *best = best.max(score),
+                _ => {
+                    // Only whole blocks are cut, because the current one must stay last.
+                    if self.candidates.len() >= 2 * self.of.wanted {
+                        self.cut();
+                    }
+                    self.candidates.push((score, block as u32));
+                }
+            }
+            at = end;
         }
     }
 
     fn cut(&mut self) {
-        if self.candidates.len() > self.wanted {
+        if self.candidates.len() > self.of.wanted {
             let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-            self.candidates.select_nth_unstable_by(self.wanted - 1, order);
-            self.candidates.truncate(self.wanted);
+            self.candidates.select_nth_unstable_by(self.of.wanted - 1, order);
+            self.candidates.truncate(self.of.wanted);
         }
     }
 
-    /// Returns the wanted number of positions, ascending.
-    fn positions(&mut self) -> Vec<u32> {
+    /// Returns the wanted number of blocks, ascending.
+    fn blocks(&mut self) -> Vec<u32> {
         self.cut();
-        let mut positions: Vec<u32> = self.candidates.iter().map(|(_, position)| *position).collect();
-        positions.sort_unstable();
-        positions
+        let mut blocks: Vec<u32> = self.candidates.iter().map(|(_, block)| *block).collect();
+        blocks.sort_unstable();
+        blocks
     }
+}
+
+/// Returns the largest of some scores; at least one.
+#[inline(always)]
+fn largest<S: Simd>(s: S, scores: &[f32]) -> f32 {
+    let whole = scores.chunks_exact(S::LANES);
+    let rest = whole.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if whole.len() == 0 {
+        return rest;
+    }
+    // SAFETY: a chunk has LANES floats.
+    let vector = whole.fold(s.splat(f32::NEG_INFINITY), |most, x| s.max(most, unsafe { s.load(x.as_ptr()) }));
+    rest.max(s.largest(vector))
 }
 
 /// A row's queries, and the keys that it scores.
@@ -146,7 +201,7 @@ pub struct Scores<'a> {
     /// At most MAX_ROWS queries of head_dim floats.
     pub q: &'a [*const f32],
     pub head_dim: usize,
-    /// One float per query.
+    /// One float per query, or null: each query has a list.
     pub weights: *const f32,
     pub keys: *const u8,
     pub block_stride: usize,
@@ -160,8 +215,8 @@ pub struct Scores<'a> {
 /// Scores all positions of a row over a cache of type K.
 ///
 /// # Safety
-/// As `best_positions`.
-struct Score<'a, 'b, K>(&'a Scores<'b>, &'a mut Best, PhantomData<K>);
+/// As `best_blocks`.
+struct Score<'a, 'b, K>(&'a Scores<'b>, &'a mut [Best], PhantomData<K>);
 
 impl<K: KvFormat> Kernel for Score<'_, '_, K> {
     type Output = ();
@@ -172,24 +227,42 @@ impl<K: KvFormat> Kernel for Score<'_, '_, K> {
         let heads = a.q.len();
         let products = FloatMatrix { at: a.scratch, stride: KV_BLOCK };
         unsafe {
-            let scores = products.row(MAX_ROWS);
-            let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: scores.add(KV_BLOCK) };
+            let sums = products.row(MAX_ROWS);
+            let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: sums.add(KV_BLOCK) };
             K::prepare(s, &queries);
             for start in (0..a.seen).step_by(KV_BLOCK) {
                 let index = start / KV_BLOCK;
                 let at = |i: usize| a.keys.add(a.block_table[i] as usize * a.block_stride);
                 let block = Block { at: at(index), next: at((index + 1).min(a.block_table.len() - 1)) };
                 K::scores(s, &queries, 0..heads, block, products);
-                for i in (0..KV_BLOCK).step_by(S::LANES) {
-                    let mut sum = s.splat(0.0);
-                    for head in 0..heads {
-                        let product = s.max(s.splat(0.0), s.load(products.row(head).add(i)));
-                        sum = s.fma(s.splat(*a.weights.add(head)), product, sum);
-                    }
-                    s.store(scores.add(i), sum);
+                let mut scores = products;
+                if !a.weights.is_null() {
+                    weigh(s, a.weights, products, heads, sums);
+                    scores.at = sums;
                 }
-                best.add(start, std::slice::from_raw_parts(scores, KV_BLOCK.min(a.seen - start)));
+                for (list, best) in best.iter_mut().enumerate() {
+                    let row = std::slice::from_raw_parts(scores.row(list), KV_BLOCK.min(a.seen - start));
+                    best.add(s, start, row);
+                }
             }
+        }
+    }
+}
+
+/// Sets `sums` to the sum over heads of weight * max(0, product), for each of KV_BLOCK positions.
+///
+/// # Safety
+/// `weights` has a float per head, `products` a row per head.
+#[inline(always)]
+unsafe fn weigh<S: Simd>(s: S, weights: *const f32, products: FloatMatrix, heads: usize, sums: *mut f32) {
+    for i in (0..KV_BLOCK).step_by(S::LANES) {
+        unsafe {
+            let mut sum = s.splat(0.0);
+            for head in 0..heads {
+                let product = s.max(s.splat(0.0), s.load(products.row(head).add(i)));
+                sum = s.fma(s.splat(*weights.add(head)), product, sum);
+            }
+            s.store(sums.add(i), sum);
         }
     }
 }

@@ -152,14 +152,14 @@ impl Cache {
         (window, chunked): (usize, bool),
         [scale, softcap]: [f32; 2],
         sink: Option<f32>,
-        chosen: &[f32],
+        (chosen, length): (&[f32], usize),
     ) -> Vec<(f64, f64)> {
         let (step, q, mut doubt) = (self.step(q), self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..end)
             .map(|p| {
                 let before = position.saturating_sub(p);
                 let hidden = if chunked { p < position / window * window } else { before >= window };
-                if hidden || !(chosen.is_empty() || chosen.contains(&(p as f32))) {
+                if hidden || !(chosen.is_empty() || chosen.contains(&((p / length) as f32))) {
                     return f64::NEG_INFINITY;
                 }
                 let product = |d: usize| q[d] * self.key(p, d);
@@ -293,8 +293,8 @@ struct Rows<'a> {
     sinks: &'a [f32],
     /// The softcap of the scores; 0 means none.
     softcap: f32,
-    /// The positions that all rows see, or empty if they see all.
-    chosen: &'a [f32],
+    /// The blocks that all rows see, or empty if they see all; and positions per block.
+    chosen: (&'a [f32], usize),
 }
 
 impl<'a> Rows<'a> {
@@ -310,7 +310,7 @@ impl<'a> Rows<'a> {
         let parts = vec![Part { rows: q.len(), first_block: 0, block_table }];
         let (q, ends) =
             (q.iter().map(Vec::as_slice).collect(), positions.iter().map(|position| position + 1).collect());
-        Self { q, positions, ends, parts, shared: 0, window, sinks, softcap, chosen: &[] }
+        Self { q, positions, ends, parts, shared: 0, window, sinks, softcap, chosen: (&[], 1) }
     }
 
     /// Returns the rows with other ends of the positions that they see.
@@ -342,11 +342,11 @@ fn window(seen: usize, random: &mut Random) -> (usize, bool) {
     }
 }
 
-/// Returns some positions up to `last`, ascending, or none if all are seen.
-fn chosen(last: usize, random: &mut Random) -> Vec<f32> {
-    let every = random.pick(&[1, 3, 40]);
-    let some: Vec<f32> = (0..=last).filter(|_| random.below(every) == 0).map(|p| p as f32).collect();
-    if every == 1 { Vec::new() } else { some }
+/// Returns some blocks up to position `last`, ascending, and a block's length; no blocks if all are seen.
+fn chosen(last: usize, random: &mut Random) -> (Vec<f32>, usize) {
+    let (every, length) = (random.pick(&[1, 3, 40]), random.pick(&[1, 1, 16, 48, 128]));
+    let some: Vec<f32> = (0..=last / length).filter(|_| random.below(every) == 0).map(|p| p as f32).collect();
+    (if every == 1 { Vec::new() } else { some }, length)
 }
 
 /// Runs the kernel with all operands at guard pages. Returns one result per row.
@@ -358,7 +358,8 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
     // SAFETY: queries and results have a row for each query.
     let (queries, results): (Vec<_>, Vec<_>) =
         unsafe { (0..q.len()).map(|r| (queries.add(r * stride), out.add(r * dim))).unzip() };
-    let chosen = if rows.chosen.is_empty() { Vec::new() } else { vec![rows.chosen.as_ptr(); q.len()] };
+    let (blocks, length) = rows.chosen;
+    let chosen = if blocks.is_empty() { Vec::new() } else { vec![blocks.as_ptr(); q.len()] };
     let args = AttentionTile {
         q: &queries,
         out: &results,
@@ -370,7 +371,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         chunked: rows.window.1,
         sinks: rows.sinks,
         chosen: &chosen,
-        choices: rows.chosen.len(),
+        choices: [blocks.len(), length],
         cache: [b.keys.copy(&cache.keys).as_ptr(), b.values.copy(&cache.values).as_ptr()],
         block_stride: cache.block_stride(),
         head_offset: cache.head_offset_of(cache.head),
@@ -411,16 +412,15 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     let image = if random.below(3) == 0 { seen - random.below(tokens + 1) } else { seen };
     let end = |r: usize| if positions[r] < image { positions[r] + 1 } else { seen };
     let ends: Vec<usize> = (0..q.len()).map(end).collect();
-    let chosen = if window.0 == usize::MAX { chosen(positions[0], random) } else { Vec::new() };
-    let of = |q, positions, sinks| Rows {
-        chosen: &chosen,
-        ..Rows::of(q, positions, &cache.block_table, window, sinks, softcap)
-    };
+    let (blocks, length) = if window.0 == usize::MAX { chosen(positions[0], random) } else { (Vec::new(), 1) };
+    let chosen = (blocks.as_slice(), length);
+    let of =
+        |q, positions, sinks| Rows { chosen, ..Rows::of(q, positions, &cache.block_table, window, sinks, softcap) };
     let together = run(k, &cache, &of(&q, &positions, &sinks).up_to(ends.clone()), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
         let reference =
-            cache.reference(query, [positions[r], ends[r]], window, [scale, softcap], sinks.get(r).copied(), &chosen);
+            cache.reference(query, [positions[r], ends[r]], window, [scale, softcap], sinks.get(r).copied(), chosen);
         for (d, (want, limit)) in reference.into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
@@ -475,7 +475,8 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let (window, sinks, softcap) = (window(shared, random), sinks(q.len(), random), random.pick(&[0.0, 5.0]));
     let all = q.iter().map(Vec::as_slice).collect();
     let ends = lengths.iter().flat_map(|n| vec![*n; group]).collect();
-    let rows = Rows { q: all, positions: &positions, ends, parts, shared, window, sinks: &sinks, softcap, chosen: &[] };
+    let rows =
+        Rows { q: all, positions: &positions, ends, parts, shared, window, sinks: &sinks, softcap, chosen: (&[], 1) };
     let together = run(k, &cache, &rows, scale, b);
     for (i, table) in tables.iter().enumerate() {
         let mine = i * group..(i + 1) * group;
@@ -541,7 +542,7 @@ fn products_of_16_bits_fit_32() {
                 let rows = Rows::of(&q, &positions, &cache.block_table, (usize::MAX, false), &[], 0.0);
                 let got = run(k, &cache, &rows, scale, &mut buffers);
                 for (d, (want, limit)) in cache
-                    .reference(&q[0], [seen - 1, seen], (usize::MAX, false), [scale, 0.0], None, &[])
+                    .reference(&q[0], [seen - 1, seen], (usize::MAX, false), [scale, 0.0], None, (&[], 1))
                     .into_iter()
                     .enumerate()
                 {

@@ -26,6 +26,7 @@ fn unchanged_plan_runs_on_every_instruction_set() {
             let model = model(k, threads);
             for kv_type in [0, 1] {
                 assert_eq!(run(&model, &Plan::whole(kv_type)), Ok(()), "{}", k.name());
+                assert_eq!(run(&model, &Plan::choosing(kv_type)), Ok(()), "{}", k.name());
             }
             assert_eq!(run_steps(&model, &Plan::texts(), &steps()[..1]), Ok(()), "{}", k.name());
         }
@@ -246,6 +247,41 @@ fn ops_reject_invalid_operands_and_name_them() {
     ];
     for (lie, message) in lies {
         let mut plan = Plan::whole(0);
+        lie(&mut plan);
+        assert_eq!(run(&model, &plan), Err(message.into()));
+    }
+}
+
+#[test]
+fn choices_of_blocks_reject_invalid_operands_and_name_them() {
+    let model = model(Isa::available()[0], 1);
+    type Lie = fn(&mut Plan);
+    let lies: [(Lie, &str); 10] = [
+        (|p| p.ops[50][3] = 1, "Op 50 of the plan: 2 heads over 1 of 48 in layer 1 do not fit the KV cache"),
+        (|p| p.head[11] = 0, "Op 50 of the plan: layer 0's cache must keep all positions"),
+        (|p| p.ops[50][8] = buffer::SINGLE, "Op 50 of the plan: 1 columns cannot hold 2 lists of the same length"),
+        (
+            |p| p.ops[50][9] = 0,
+            "Op 50 of the plan: blocks must have at least 1 position, and at most 1 are local (got 0 and 1)",
+        ),
+        (
+            |p| p.ops[50][10] = 2,
+            "Op 50 of the plan: blocks must have at least 1 position, and at most 1 are local (got 2 and 2)",
+        ),
+        (|p| p.ops[52][2] = buffer::X, "Op 52 of the plan: buffer 0 must have 2 columns (got 64)"),
+        (
+            |p| {
+                p.ops.drain(..51);
+                p.buffers[buffer::ALPHA as usize][1] = 1;
+            },
+            "Op 0 of the plan: buffer 13 must have a row for each token of the step",
+        ),
+        (|p| p.ops[51][14] = 0, "Op 51 of the plan: 2 columns cannot hold 1 or 2 lists of 0 blocks of 2 positions"),
+        (|p| p.ops[51][14] = 3, "Op 51 of the plan: 2 columns cannot hold 1 or 2 lists of 3 blocks of 2 positions"),
+        (|p| p.ops[51][15] = 0, "Op 51 of the plan: 2 columns cannot hold 1 or 2 lists of 1 blocks of 0 positions"),
+    ];
+    for (lie, message) in lies {
+        let mut plan = Plan::choosing(0);
         lie(&mut plan);
         assert_eq!(run(&model, &plan), Err(message.into()));
     }

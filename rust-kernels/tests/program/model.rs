@@ -225,10 +225,10 @@ impl Plan {
                     &[tensor::V, NONE, V, NONE, 0],
                 ]),
                 of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 1, 0, 0, 0]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, 0, tensor::CHOICE_BIAS, 50f32.to_bits(), NONE, 0]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, 0, tensor::CHOICE_BIAS, 50f32.to_bits(), NONE, 0, 0, 0]]),
                 // A layer that reads another layer's cache.
                 of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 0, 1, 1, 0]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, 0, NONE, 0, NONE, 1]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, 0, NONE, 0, NONE, 0, 0, 1]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, ONE, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
@@ -289,6 +289,22 @@ impl Plan {
                 of(49, &[&[X, tensor::ONE, NONE, ATTN]]),
             ],
         }
+    }
+
+    /// The ops of `whole`, then a choice of blocks by each head, attention to these blocks, and a choice of positions by
+    /// weighted heads.
+    #[rustfmt::skip]
+    pub fn choosing(kv_type: u32) -> Self {
+        use buffer::*;
+        let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
+        let mut plan = Self::whole(kv_type);
+        plan.head[11] = 1; // the first layer keeps all positions
+        plan.ops.extend([
+            of(48, &[&[FFN, NONE], &[0, 2, 1, 48, 0], &[ALPHA, 2, 1]]),
+            of(6, &[&[Q, ATTN], &[1, 4, 2, 16, 0], &[0.25f32.to_bits(), 0, 0, NONE, 0, ALPHA, 1, 2, 1]]),
+            of(48, &[&[FFN, ALPHA], &[0, 2, 1, 48, 0], &[BETA, 1, 0]]),
+        ]);
+        plan
     }
 
     /// The plan without tallies, which return values of buffers that no op of the plan writes.

@@ -58,6 +58,7 @@ fn mutated_messages_are_rejected_or_run() {
         for i in 0..MUTANTS {
             let plan = match i % 8 {
                 3 => Plan::texts(),
+                5 => Plan::choosing(i as u32 / 8 % 2),
                 7 => Plan::drafting(),
                 _ => Plan::whole(i as u32 % 2),
             };

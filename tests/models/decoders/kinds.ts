@@ -22,7 +22,7 @@ export type Kind =
 export interface Decoder {
   readonly architecture: Architecture;
   readonly kind: Kind;
-  /** Names of the plan's ops. */
+  /** Names of the plan's ops. A choice by each head differs from a choice by weighted heads. */
   readonly ops: ReadonlySet<string>;
   /** Signature of the plan, equal for models with the same ops and the same kinds of cache. */
   readonly signature: string;
@@ -41,7 +41,9 @@ async function describe(architecture: Architecture): Promise<Decoder> {
   const bytes = synthesize({ architecture, seed: 1, types: ["Q8_0"], hollow: true });
   const file = parseGguf(bytes);
   const plan = await readPlan(file);
-  const ops = new Set<string>(plan.ops.map(({ op }) => op));
+  const ops = new Set<string>(
+    plan.ops.map((op) => op.op === "choose" && op.weights === undefined ? "choose, by head" : op.op),
+  );
   const kind = kindOf(ops, plan);
   return { architecture, kind, ops, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
 }

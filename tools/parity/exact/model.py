@@ -144,9 +144,7 @@ class Model:
         q = q * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
         q = cache.queries(q.reshape(n, self.kv_heads, group, self.head_dim))
         scores = self.bounded(np.einsum("nhgd,mhd->hgnm", q, keys) * self.scale)
-        position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
-        window = self.window(layer)
-        hidden = (seen > position) | ((position - seen >= window) if window else False)
+        hidden = self.hidden(x, layer, cache, len(keys))
         weights = cache.weights(layer, self.attention_weights(np.where(hidden, -np.inf, scores), layer))
         mixed = np.einsum("hgnm,mhd->nhgd", weights, values).reshape(n, self.heads, -1)
         if gate.size:
@@ -170,6 +168,12 @@ class Model:
     def temperature(self, positions, layer):
         """What queries are multiplied by after rotation."""
         return np.ones(len(positions))
+
+    def hidden(self, x, layer, cache, seen):
+        """The tokens that each row does not see: (tokens, seen), or (kv heads, 1, tokens, seen)."""
+        position, seen = cache.length + np.arange(len(x))[:, None], np.arange(seen)
+        window = self.window(layer)
+        return (seen > position) | ((position - seen >= window) if window else False)
 
     def window(self, layer):
         """Tokens that a row sees, its own the last of them; 0 is all."""

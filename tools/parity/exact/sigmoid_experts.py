@@ -4,6 +4,7 @@ behind gated attention, between norms. K-EXAONE and Hy3: the same behind Qwen3's
 same behind windows with sinks."""
 import numpy as np
 
+import int16
 from gpt_oss import GptOss
 from model import Model, sigmoid
 from phi3 import Phi3
@@ -153,8 +154,32 @@ class UnitExperts(Glm4Moe):
 
 
 class MiniMaxM3(UnitExperts):
-    """MiniMax M3 as in modeling_minimax_m3_vl.py, with gpt-oss's activation. Only for contexts in which the indexer chooses all tokens."""
+    """MiniMax M3 as in modeling_minimax_m3_vl.py, with gpt-oss's activation. The query heads of a KV head see the blocks of tokens whose
+    best token has the largest scores. Of equal scores, the earlier block counts."""
 
     def unit(self, gate, up, name, part):
         gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
         return gate * sigmoid(1.702 * gate) * (up + 1)
+
+    def hidden(self, x, layer, cache, seen):
+        later = super().hidden(x, layer, cache, seen)
+        if layer < self.key("leading_dense_block_count"):
+            return later
+        name, indexer = f"blk.{layer}.indexer", lambda key: self.key(f"attention.indexer.{key}")
+        made = [self.linear(x, f"{name}.{part}_proj").reshape(len(x), -1, indexer("key_length")) for part in "qk"]
+        queries, key = (self.rotate(self.norm(rows, f"{name}.{part}_norm"), cache.length, layer) for rows, part in zip(made, "qk"))
+        if cache.rounds:
+            queries, key = int16.queries(queries), int16.keys(key)
+        before = cache.inputs[layer]
+        keys = cache.inputs[layer] = key[:, 0] if before is None else np.concatenate([before, key[:, 0]])
+        scores = np.where(later, -np.inf, np.einsum("nhd,md->hnm", queries, keys))
+        length = indexer("block_size")
+        padded = np.pad(scores, [(0, 0), (0, 0), (0, -seen % length)], constant_values=-np.inf)
+        blocks = padded.reshape(*scores.shape[:2], -1, length).max(axis=-1)
+        own = (cache.length + np.arange(len(x)))[:, None] // length
+        behind = own - np.arange(blocks.shape[-1])
+        blocks = np.where((behind >= 0) & (behind < indexer("local_blocks")), np.inf, blocks)
+        order = np.argsort(-blocks, axis=-1, kind="stable")[..., :indexer("top_k")]
+        unchosen = np.ones(blocks.shape, dtype=bool)
+        np.put_along_axis(unchosen, order, False, axis=-1)
+        return (np.repeat(unchosen, length, axis=-1)[..., :seen] | later)[:, None]

@@ -29,10 +29,37 @@ pub struct Attention {
     sinks: Option<usize>,
     /// As `AttentionTile::softcap`.
     softcap: f32,
-    /// Buffer with the positions that each row sees, ascending. A row that has no more positions sees all.
-    chosen: Option<usize>,
+    /// The blocks that each row sees.
+    chosen: Option<Chosen>,
     /// Whether rows of an image attend only to positions up to their own, as other rows do.
     causal: bool,
+}
+
+/// Lists of the blocks of positions that each row sees, ascending. A row that has no more blocks than a list sees all.
+struct Chosen {
+    buffer: usize,
+    /// Blocks per list.
+    count: usize,
+    /// Positions per block.
+    length: usize,
+    /// Whether each KV head has a list; else all have the same.
+    per_head: bool,
+}
+
+impl Chosen {
+    /// Reads the operand, which may be absent.
+    fn decode(o: &mut Operands, kv_heads: usize) -> Result<Option<Self>> {
+        let (buffer, count, length) = (o.optional()?, o.size()?, o.size()?);
+        let Some(buffer) = buffer else { return Ok(None) };
+        o.is_float(buffer, None)?;
+        o.rows_are(buffer, StepRows::Step)?;
+        let columns = o.buffer(buffer)?.columns;
+        let per_head = columns != count;
+        if count == 0 || length == 0 || per_head && Some(columns) != count.checked_mul(kv_heads) {
+            bail!("{columns} columns cannot hold 1 or {kv_heads} lists of {count} blocks of {length} positions");
+        }
+        Ok(Some(Self { buffer, count, length, per_head }))
+    }
 }
 
 impl Decode for Attention {
@@ -53,11 +80,7 @@ impl Decode for Attention {
         if !(softcap >= 0.0 && softcap.is_finite()) {
             bail!("scores must be capped at a positive number, or at 0 for none (got {softcap})");
         }
-        let chosen = o.optional()?;
-        if let Some(chosen) = chosen {
-            o.is_float(chosen, None)?;
-            o.rows_are(chosen, StepRows::Step)?;
-        }
+        let chosen = Chosen::decode(o, heads.kv_heads)?;
         let causal = o.flag()?;
         Ok(Self { q, out, heads, scale, window, chunked, sinks, softcap, chosen, causal })
     }
@@ -148,7 +171,7 @@ struct Rows<'a> {
     positions: [usize; MAX_ROWS],
     ends: [usize; MAX_ROWS],
     sinks: [f32; MAX_ROWS],
-    /// The chosen positions of each row; null where a row sees all.
+    /// The chosen blocks of each row; null where a row sees all.
     chosen: [*const f32; MAX_ROWS],
     parts: usize,
     tables: [Part<'a>; MAX_ROWS],
@@ -185,8 +208,11 @@ impl<'a> Rows<'a> {
         let sinks = self.op.sinks.map(|sinks| self.run.vector(sinks, h.heads));
         for token in tokens {
             let seen = sequence.cached + token + 1;
-            let chosen = self.op.chosen.filter(|b| seen > self.run.p.buffers[*b].columns);
-            let chosen = chosen.map_or(std::ptr::null_mut(), |b| self.run.float(b, sequence.start + token));
+            let chosen = self.op.chosen.as_ref().filter(|of| seen > of.count.saturating_mul(of.length));
+            let chosen = chosen.map_or(std::ptr::null_mut(), |of| {
+                let list = if of.per_head { self.head } else { 0 };
+                self.run.float(of.buffer, sequence.start + token).wrapping_add(list * of.count)
+            });
             for i in self.group.clone() {
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
                 unsafe {
@@ -219,7 +245,7 @@ impl<'a> Rows<'a> {
             chunked: self.op.chunked,
             sinks: if self.op.sinks.is_some() { &self.sinks[..self.rows] } else { &[] },
             chosen: if self.op.chosen.is_some() { &self.chosen[..self.rows] } else { &[] },
-            choices: self.op.chosen.map_or(0, |b| run.p.buffers[b].columns),
+            choices: self.op.chosen.as_ref().map_or([0, 1], |of| [of.count, of.length]),
             cache: [keys, values],
             block_stride: run.p.kv.block_bytes,
             head_offset: run.p.kv.layers[h.layer].head_bytes.map(|bytes| self.head * bytes),

@@ -46,9 +46,10 @@ pub struct AttentionTile<'a> {
     pub chunked: bool,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
-    /// For each row the `choices` positions that it sees, ascending, or null where it sees all. May be empty.
+    /// For each row the blocks of positions that it sees, ascending, or null where it sees all. May be empty.
     pub chosen: &'a [*const f32],
-    pub choices: usize,
+    /// The number of a row's blocks, and of a block's positions.
+    pub choices: [usize; 2],
     /// Keys and values of the layer, and bytes between their blocks.
     pub cache: [*const u8; 2],
     pub block_stride: [usize; 2],
@@ -134,7 +135,10 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 let mut start = positions.start;
                 while start < positions.end {
                     let next = positions.end.min((start / CHUNK + 1) * CHUNK);
-                    chunk::<S, K>(s, a, &running, first..end, start..next, part);
+                    // A chunk that a row does not see leaves its sums as they are.
+                    if sees(a, first..end, start..next) {
+                        chunk::<S, K>(s, a, &running, first..end, start..next, part);
+                    }
                     start = next;
                 }
                 first = if i == 0 { 0 } else { end };
@@ -216,9 +220,16 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
                 cap(s, to.scores.row(r), n, scale, a.softcap);
                 scale = 1.0;
             }
-            if !a.chosen.is_empty() && !a.chosen[r].is_null() {
-                let chosen = std::slice::from_raw_parts(a.chosen[r], a.choices);
-                if !keep_chosen(std::slice::from_raw_parts_mut(to.scores.row(r), n), chosen, start) {
+            if let Some(chosen) = a.blocks_of(r) {
+                let mut kept = 0; // scores before it are decided
+                let scores = std::slice::from_raw_parts_mut(to.scores.row(r), n);
+                for block in chosen.within(positions.clone()) {
+                    let [first, end] = [block.start, block.end].map(|p| p.max(start + kept) - start);
+                    scores[kept..first].fill(f32::NEG_INFINITY);
+                    kept = end;
+                }
+                scores[kept..].fill(f32::NEG_INFINITY);
+                if kept == 0 {
                     seen = [0; 2];
                 }
             }
@@ -229,17 +240,46 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
     }
 }
 
-/// Hides a row's positions from `start` on that are not among the chosen ones. Returns whether any is left.
-fn keep_chosen(scores: &mut [f32], chosen: &[f32], start: usize) -> bool {
-    let (from, end) = (chosen.partition_point(|p| (*p as usize) < start), scores.len());
-    let mut left = chosen[from..].iter().map(|p| *p as usize - start).take_while(|i| *i < end).peekable();
-    let any = left.peek().is_some();
-    for (i, score) in scores.iter_mut().enumerate() {
-        if left.next_if_eq(&i).is_none() {
-            *score = f32::NEG_INFINITY;
-        }
+/// Whether any of the rows sees any of the positions.
+#[inline(always)]
+fn sees(a: &AttentionTile, mut rows: Range<usize>, positions: Range<usize>) -> bool {
+    // SAFETY: the tile's lists have as many blocks as it says.
+    rows.any(|r| unsafe { a.blocks_of(r) }.is_none_or(|chosen| chosen.within(positions.clone()).next().is_some()))
+}
+
+/// The blocks of positions that a row sees.
+struct ChosenBlocks<'a> {
+    blocks: &'a [f32],
+    length: usize,
+}
+
+impl ChosenBlocks<'_> {
+    /// Returns the parts of the blocks within a range of positions, none of them empty. Lists may hold any number: a
+    /// part is always within the range.
+    fn within(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let (length, Range { start, end }) = (self.length, range);
+        let first_of = move |block: f32| (block as usize).saturating_mul(length);
+        let first = self.blocks.partition_point(|block| first_of(*block).saturating_add(length) <= start);
+        self.blocks[first..]
+            .iter()
+            .map(move |block| first_of(*block))
+            .take_while(move |at| *at < end)
+            .map(move |at| Range { start: at.max(start), end: at.saturating_add(length).clamp(start, end) })
     }
-    any
+}
+
+impl AttentionTile<'_> {
+    /// Returns the blocks that a row sees; None: all.
+    ///
+    /// # Safety
+    /// The row's list has as many blocks as the tile says.
+    #[inline(always)]
+    unsafe fn blocks_of(&self, row: usize) -> Option<ChosenBlocks<'_>> {
+        let list = self.chosen.get(row).filter(|list| !list.is_null())?;
+        let [count, length] = self.choices;
+        // SAFETY: guaranteed by the caller.
+        Some(ChosenBlocks { blocks: unsafe { std::slice::from_raw_parts(*list, count) }, length })
+    }
 }
 
 /// x * sigmoid(gate), in place; n is a multiple of 16.
