@@ -37,6 +37,7 @@ const STYLES: readonly { begin: string; end: string; label?: string; lines?: boo
   { begin: "<thought>", end: "</thought>", lines: true },
   { begin: "[THINK]", end: "[/THINK]" },
   { begin: "<seed:think>", end: "</seed:think>" },
+  { begin: "<mm:think>", end: "</mm:think>" },
   { begin: "<|START_THINKING|>", end: "<|END_THINKING|>" },
   { begin: "<|channel>", end: "<channel|>", label: "thought\n" },
 ];

@@ -12,6 +12,7 @@ import { kimi } from "./kimi.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { minimax } from "./minimax.ts";
+import { minimaxM3 } from "./minimax_m3.ts";
 import { mistral } from "./mistral.ts";
 import { nemotron } from "./nemotron.ts";
 import { olmo } from "./olmo.ts";
@@ -35,6 +36,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   kimi,
   cohere,
   minimax,
+  minimaxM3,
   phi4,
   granite,
   nemotron,

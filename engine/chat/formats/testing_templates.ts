@@ -77,6 +77,16 @@ export const MINIMAX_CALLS =
   "{{ value if value is string else value | tojson }}</parameter>{{ '\n' }}{% endfor %}</invoke>{{ '\n' }}" +
   "{% endfor %}</minimax:tool_call>";
 
+const M3_VALUE = "{% macro xml(value) %}{% if value is string %}{{ value }}{% elif value is mapping %}" +
+  "{% for key, inner in value.items() %}]<]minimax[>[<{{ key }}>{{ xml(inner) }}]<]minimax[>[</{{ key }}>{% endfor %}" +
+  "{% elif value is iterable %}{% for inner in value %}]<]minimax[>[<item>{{ xml(inner) }}]<]minimax[>[</item>" +
+  "{% endfor %}{% else %}{{ value | tojson }}{% endif %}{% endmacro %}";
+
+export const M3_CALLS = M3_VALUE +
+  "]<]minimax[>[<tool_call>{{ '\n' }}{% for c in m.tool_calls %}{% set c = c.function %}" +
+  ']<]minimax[>[<invoke name="{{ c.name }}">{{ xml(c.arguments) }}]<]minimax[>[</invoke>' +
+  "{{ '\n' }}{% endfor %}]<]minimax[>[</tool_call>{# <mm:think> #}";
+
 export const DSML_CALLS =
   "{{ '\n\n' }}<｜DSML｜function_calls>{{ '\n' }}{% for c in m.tool_calls %}{% set c = c.function %}" +
   "<｜DSML｜invoke name=\"{{ c.name }}\">{{ '\n' }}{% for key, value in c.arguments.items() %}" +

@@ -2,8 +2,15 @@ import { assert } from "@std/assert";
 import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { put, type TestModel } from "../testing.ts";
 import type { ChatPlan } from "../types.ts";
+import { M3_TOKEN } from "./testing_writers.ts";
 
 /** Test answers of random tokens: the hardest model for a grammar of tool calls. */
+
+/** Tags of formats that close texts in their own way. */
+const TAGS: Readonly<Record<string, readonly string[]>> = {
+  dsml: ["</think>", "</｜DSML｜parameter>\n"],
+  "minimax-m3": ["</mm:think>", ...["city", "query", "item", "from"].map((name) => `${M3_TOKEN}</${name}>`)],
+};
 
 /** Draws random tokens that the grammar allows, and prefers tokens that close structures. */
 export async function walk(
@@ -15,9 +22,7 @@ export async function walk(
 ): Promise<{ tokens: number[]; finished: boolean }> {
   const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
   // Texts that close structures and that random characters would never spell.
-  const tags = form.toolFormat === "dsml"
-    ? ["</think>", "</｜DSML｜parameter>\n"]
-    : ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"];
+  const tags = TAGS[form.toolFormat] ?? ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"];
   const endings = tags.map((text) => tokenizer.encode(text, { parseSpecial: true }));
   const tokens: number[] = [];
   const take = (token: number) => {

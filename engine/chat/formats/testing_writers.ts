@@ -117,6 +117,31 @@ export function dsml({ reasoning, content, calls }: Script): string {
     (calls.length > 0 ? `<｜DSML｜function_calls>\n${invokes.join("")}</｜DSML｜function_calls>` : "");
 }
 
+/** The token before all tags of MiniMax M3. */
+export const M3_TOKEN = "]<]minimax[>[";
+
+function m3Element(name: string, value: Json): string {
+  const inner = typeof value === "string"
+    ? value
+    : Array.isArray(value)
+    ? value.map((item) => m3Element("item", item)).join("")
+    : typeof value === "object" && value !== null
+    ? m3Members(value)
+    : dumps(value);
+  return `${M3_TOKEN}<${name}>${inner}${M3_TOKEN}</${name}>`;
+}
+
+const m3Members = (members: Arguments) =>
+  Object.entries(members).map(([name, value]) => m3Element(name, value)).join("");
+
+export function minimaxM3({ reasoning, content, calls }: Script): string {
+  const invokes = calls.map(({ name, args }) =>
+    `${M3_TOKEN}<invoke name="${name}">${m3Members(args)}${M3_TOKEN}</invoke>\n`
+  );
+  return think("<mm:think>", "</mm:think>")(reasoning) + content +
+    (calls.length > 0 ? `${M3_TOKEN}<tool_call>\n${invokes.join("")}${M3_TOKEN}</tool_call>` : "");
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;

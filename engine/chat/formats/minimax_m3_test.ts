@@ -1,0 +1,53 @@
+/** MiniMax M3's calls: values without a schema, blanks between tags, and values that are too deep. */
+import { assertEquals } from "@std/assert";
+import { put, readEveryWay, testModel, USER } from "../testing.ts";
+import { M3_CALLS, showing } from "./testing_templates.ts";
+import { M3_TOKEN } from "./testing_writers.ts";
+
+const MODEL = testModel(showing(M3_CALLS, [M3_TOKEN]));
+const TOOLS = [{ name: "f", parameters: { type: "object" } }, {
+  name: "g",
+  parameters: {
+    type: "object",
+    properties: {
+      list: { type: "array", items: { type: "integer" } },
+      box: { type: "object", properties: { x: { type: "integer" } } },
+    },
+  },
+}];
+const PLAN = MODEL.form.plan({ messages: USER, tools: TOOLS });
+
+/** Writes a call. A bar stands for the token. */
+const written = (name: string, body: string) =>
+  `|<tool_call>\n|<invoke name="${name}">${body}|</invoke>\n|</tool_call>`.replaceAll("|", M3_TOKEN);
+
+const argumentsOf = (text: string) => JSON.parse(readEveryWay(MODEL, PLAN, text).calls[0].arguments);
+
+Deno.test("minimax-m3: tags tell lists and objects from other values without a schema", () => {
+  const body =
+    "|<a>|<item>1|</item>|<item>two|</item>|</a>|<b>|<c>true|</c>|<d>|<e>|</e>|</d>|</b>|<f>[1, 2]|</f>";
+  const expected = { a: [1, "two"], b: { c: true, d: { e: "" } }, f: [1, 2] };
+  assertEquals(argumentsOf(written("f", body)), expected);
+});
+
+Deno.test("minimax-m3: reads values with a schema as tags, as JSON, empty, and with blanks between tags", () => {
+  const tagged = written(
+    "g",
+    "\n |<list>\n|<item>1|</item> |<item>2|</item>\n|</list>|<box> |<x>3|</x> |</box>\n",
+  );
+  assertEquals(argumentsOf(tagged), { list: [1, 2], box: { x: 3 } });
+  assertEquals(argumentsOf(written("g", "|<list>[4]|</list>|<box>{}|</box>")), { list: [4], box: {} });
+  assertEquals(argumentsOf(written("g", "|<list>|</list>|<box>|</box>")), { list: [], box: {} });
+});
+
+Deno.test("minimax-m3: stops reading a call whose values are too deep", () => {
+  const reader = PLAN.reader();
+  const { tokenizer } = MODEL;
+  const text = written("f", "|<a>".repeat(10_000) + "|</a>".repeat(10_000));
+  const parts = tokenizer.encode(text, { parseSpecial: true }).flatMap((token) =>
+    PLAN.markers.has(token) ? reader.marker(token) : reader.text(tokenizer.decode([token]))
+  );
+  const { content, calls } = put([...parts, ...reader.end()]);
+  assertEquals([content, calls.length], ["", 1]);
+  assertEquals(calls[0].arguments, '{"a": '.repeat(65));
+});
