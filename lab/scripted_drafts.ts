@@ -83,9 +83,10 @@ async function ask(engine: Engine, prompt: number[], maxTokens: number, round: n
 }
 
 /**
- * Prints the speed-up of answers by a model's own draft layer (MTP) or a drafter at the acceptance rates that papers report. Seeded
- * weights draft no right tokens. Therefore a script proposes the answer's next tokens, each with the reported probability.
- * Answers without and with drafts alternate. The first pair per rate is not counted: it trains the engine's cost model.
+ * Prints the speed-up of answers by a model's own draft layer (MTP), or by a drafter in its own file, at the acceptance
+ * rates that papers report. Seeded weights draft no right tokens. Therefore a script proposes the answer's next tokens,
+ * each with the reported probability. Answers without and with drafts alternate. The first pair per rate is not counted:
+ * it trains the engine's cost model.
  */
 export async function scripted(
   { model, draft }: { readonly model: string; readonly draft?: string },
