@@ -2,7 +2,7 @@
 use super::gemm::opaque;
 use super::quant_rows::QuantRows;
 use crate::formats::{BLOCK, BlockFormat};
-use crate::simd::{BIAS, BIAS_BITS, RowPairs, Simd};
+use crate::simd::{BIAS, BIAS_BITS, RegisterTile, RowPairs, Simd};
 
 /// Maximum vectors of a part's `Factors`.
 pub(super) const FACTORS: usize = 3;
@@ -137,6 +137,13 @@ impl Tokens {
             self.scales = self.scales.add(3 * self.width);
             self.corrections = self.corrections.add(self.parts * self.width);
         }
+    }
+
+    /// The operands of `Simd::add_tile` for these tokens and decoded panels. `next` is the distance to the next tokens.
+    #[inline(always)]
+    pub fn times(&self, blocks: usize, codes: *const u8, factors: *const f32, next: usize) -> RegisterTile {
+        let Self { codes: x, scales, corrections, width, .. } = *self;
+        RegisterTile { blocks, codes, factors, x, scales, corrections, width, next }
     }
 
     /// Initial sum of a part's products with token i: BIAS minus the correction for the codes' offset. Sums of 32

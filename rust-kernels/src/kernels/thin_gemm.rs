@@ -2,7 +2,7 @@
 use super::dot_bits::DotBits;
 use super::gemm::{Gemm, finish_tile};
 use super::quant_rows::QuantRows;
-use super::scaling::{Factors, Tokens, parts};
+use super::scaling::{FACTORS, Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::{Ahead, Simd};
 use std::ops::Range;
@@ -151,6 +151,14 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         if const { G == 1 } {
             let codes = F::codes(s, unit, blocks, b);
             let w = Factors::new::<F>(s, unit, blocks, b, part);
+            if const { S::ADDS_TILES && N == 4 && F::BITS == 8 } {
+                ahead(0).prefetch::<S, 1>(s, 0, 1);
+                let mut factors = [0f32; FACTORS * 16];
+                w.store::<F>(s, factors.as_mut_ptr());
+                let tile = tokens.times(1, unit, factors.as_ptr(), 0);
+                s.add_row_block(codes, tile, acc[0].as_mut_ptr().cast());
+                return;
+            }
             add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, ahead(0), &mut acc[0]);
             return;
         }

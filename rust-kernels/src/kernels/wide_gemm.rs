@@ -4,10 +4,10 @@
 //! Sums wait in memory while the next unit is decoded. As floats they lose nothing there.
 use super::dot_bits::DotBits;
 use super::gemm::{Gemm, after, finish_rows, prefetch_out};
-use super::quant_rows::QuantRows;
+use super::quant_rows::{QuantRows, row_bytes};
 use super::scaling::{FACTORS, Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, Decoding, UNIT, UNIT_BLOCKS};
-use crate::simd::{Pace, Simd};
+use crate::simd::{Pace, RegisterTile, Simd, UNIT_BLOCK_CODES, UNIT_BLOCK_FACTORS, UNIT_PANEL_CODES};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -119,7 +119,8 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
             let packed = Packed { unit: panels.add(at), panel_bytes: args.panel_bytes, blocks };
-            if const { matches!(decoding::<S, F>(), Decoding::Slow) } {
+            let decodes_first = const { matches!(decoding::<S, F>(), Decoding::Slow) || in_memory::<S, F, P, N>() };
+            if decodes_first {
                 for b in 0..blocks {
                     packed.decode::<S, F, P>(s, b, unit);
                 }
@@ -128,18 +129,33 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
             at += scale_bytes + code_bytes;
             let last = start + UNIT >= args.columns;
             let next = after::<P>(args, p, (!last).then_some(at), scale_bytes + code_bytes).into_l1();
-            let mut next = next.over(tiles * blocks * HALVES);
+            let steps = if const { in_memory::<S, F, P, N>() } { 1 } else { blocks * HALVES };
+            let mut next = next.over(tiles * steps);
             for (i, t) in rows.clone().step_by(N).enumerate() {
                 if last {
                     prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + N));
                 }
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * N * P * S::LANES);
-                let decode = i == 0 && decoding::<S, F>() != Decoding::Slow;
+                let decode = i == 0 && !decodes_first;
                 let flags = [decode, start == 0];
                 // A tile of four costs as much for one token as for four.
                 if const { S::PANELS == 2 } && rows.end - t <= 2 {
                     tile::<S, F, P, 2>(s, &packed, unit, tokens, sums, flags, &mut next);
+                } else if const { in_memory::<S, F, P, N>() } {
+                    next.step::<S, P>(s);
+                    let distance = x.x.tile * row_bytes(x.x.columns);
+                    tile_in_memory::<S, F, P>(
+                        s,
+                        tokens.times(
+                            blocks,
+                            (&raw const (*unit).codes).cast(),
+                            (&raw const (*unit).factors).cast(),
+                            distance,
+                        ),
+                        sums,
+                        start == 0,
+                    );
                 } else {
                     tile::<S, F, P, N>(s, &packed, unit, tokens, sums, flags, &mut next);
                 }
@@ -158,6 +174,11 @@ const fn decoding<S: Simd, F: BlockFormat>() -> Decoding {
         Decoding::None if !S::BYTES_AS_STORED => Decoding::Fast,
         decoding => decoding,
     }
+}
+
+/// Whether `tile_in_memory` computes register tiles of P panels and N tokens.
+const fn in_memory<S: Simd, F: BlockFormat, const P: usize, const N: usize>() -> bool {
+    S::ADDS_TILES && F::SUB == BLOCK && F::BITS != 6 && P == S::PANELS && N == 4
 }
 
 /// Whether a block's sums start from `Simd::first_sums`. They take the place of the mins, which these formats lack.
@@ -292,5 +313,27 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 s.store(sums.add((i * P + j) * S::LANES), acc[j][i]);
             }
         }
+    }
+}
+
+/// `tile` for a decoded unit by `Simd::add_tile`, which adds to the sums in memory.
+#[inline(always)]
+unsafe fn tile_in_memory<S: Simd, F: BlockFormat, const P: usize>(
+    s: S,
+    tile: RegisterTile,
+    sums: *mut f32,
+    start: bool,
+) {
+    const {
+        assert!(UNIT_BLOCK_CODES == CODE_BYTES && UNIT_PANEL_CODES == UNIT_BLOCKS * CODE_BYTES);
+        assert!(4 * UNIT_BLOCK_FACTORS == size_of::<FactorsOfBlock>());
+    };
+    unsafe {
+        if start {
+            for i in 0..4 * P {
+                s.store(sums.add(i * S::LANES), s.splat(0.0));
+            }
+        }
+        s.add_tile(F::BITS, F::HAS_MIN, tile, sums);
     }
 }

@@ -1,6 +1,8 @@
 //! Vectors for AVX2 with FMA and F16C: eight lanes. They use `vpdpbusd` if the CPU has AVX-VNNI.
 use super::avx2_bytes::{MAGNITUDES, four};
 use super::{Ahead, BIAS_BITS, Pace, Simd, x86};
+#[cfg(not(miri))]
+use super::{RegisterTile, avx2_tile};
 use std::arch::x86_64::*;
 
 /// Token for AVX2. VNNI: whether the CPU has AVX-VNNI too.
@@ -300,6 +302,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     ) {
         unsafe {
             next.step::<Self, P>(self);
+            #[cfg(not(miri))]
+            if !VNNI && BITS <= 4 && P == 2 && N == 4 {
+                return self.pairs(acc, w, panel, x);
+            }
             if !VNNI && BITS < 8 {
                 next.step::<Self, P>(self);
                 return self.products::<BITS, P, N>(acc, w, panel, x, 8);
@@ -308,6 +314,23 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             next.step::<Self, P>(self);
             self.dot16_unit::<BITS, P, N>(acc, w.add(Self::unit_code_bytes::<BITS>()), panel, x.add(16));
         }
+    }
+
+    #[cfg(not(miri))]
+    const ADDS_TILES: bool = !VNNI;
+
+    #[cfg(not(miri))]
+    #[inline(always)]
+    unsafe fn add_tile(self, bits: u32, has_min: bool, tile: RegisterTile, sums: *mut f32) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { avx2_tile::add_tile(bits, has_min, tile, sums) }
+    }
+
+    #[cfg(not(miri))]
+    #[inline(always)]
+    unsafe fn add_row_block(self, codes: [Self::B; 8], tile: RegisterTile, sums: *mut f32) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { avx2_tile::add_row_block(codes, tile, sums) }
     }
 
     #[inline(always)]

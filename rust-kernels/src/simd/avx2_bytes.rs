@@ -4,7 +4,7 @@
 use super::Simd;
 use super::avx2::Avx2;
 #[cfg(not(miri))]
-use super::avx2_tile::{add_products, pair_sums};
+use super::avx2_tile::pair_sums;
 #[cfg(not(miri))]
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -98,12 +98,6 @@ impl<const VNNI: bool> Avx2<VNNI> {
         groups: usize,
     ) {
         let run = groups.min(Self::groups(BITS));
-        // Codes of 5 and 6 bits gain nothing from assembly.
-        #[cfg(not(miri))]
-        if P == 2 && N == 4 && (run == 1 || run == 8) {
-            // SAFETY: guaranteed by the caller.
-            return unsafe { self.tile::<BITS, P, N>(acc, w, panel, x, groups) };
-        }
         unsafe {
             let ones = _mm256_set1_epi16(1);
             for first in (0..groups).step_by(run) {
@@ -134,38 +128,24 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// `products` for two panels and four tokens, whose products are summed in 16 bits over the whole block or not at
-    /// all.
+    /// `products` for a whole block of two panels and four tokens, whose products are summed in 16 bits.
     ///
     /// # Safety
     /// As `products`.
     #[cfg(not(miri))]
     #[inline(always)]
-    unsafe fn tile<const BITS: u32, const P: usize, const N: usize>(
+    pub(super) unsafe fn pairs<const P: usize, const N: usize>(
         self,
         acc: &mut [[__m256i; N]; P],
         w: *const u8,
         panel: usize,
         x: *const i8,
-        groups: usize,
     ) {
         unsafe {
-            let ones = _mm256_set1_epi16(1);
-            let panels = |first: usize| [w.add(32 * first), w.add(panel + 32 * first)];
-            if Self::groups(BITS) == 8 {
-                let sums = pair_sums(panels(0), x);
-                for j in 0..P {
-                    for i in 0..N {
-                        acc[j][i] = _mm256_add_epi32(acc[j][i], _mm256_madd_epi16(sums[j][i], ones));
-                    }
-                }
-                return;
-            }
-            for first in (0..groups).step_by(4) {
-                let sums = std::array::from_fn(|j| std::array::from_fn(|i| acc[j][i]));
-                let sums = add_products::<BITS>(sums, panels(first), x.add(4 * first), ones);
-                for j in 0..P {
-                    acc[j] = std::array::from_fn(|i| sums[j][i]);
+            let sums = pair_sums([w, w.add(panel)], x);
+            for j in 0..P {
+                for i in 0..N {
+                    acc[j][i] = _mm256_add_epi32(acc[j][i], _mm256_madd_epi16(sums[j][i], _mm256_set1_epi16(1)));
                 }
             }
         }

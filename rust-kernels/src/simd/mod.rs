@@ -301,6 +301,20 @@ pub trait Simd: Copy + 'static {
         }
     }
 
+    /// Whether the set has `add_tile` and `add_row_block`.
+    const ADDS_TILES: bool = false;
+
+    /// Adds the scaled products of PANELS panels and four tokens to `sums`: [token][panel] vectors in memory. A block has
+    /// one scale, and `bits` is 2 to 5, 7 or 8.
+    unsafe fn add_tile(self, _bits: u32, _has_min: bool, _tile: RegisterTile, _sums: *mut f32) {
+        unreachable!("ADDS_TILES is false")
+    }
+
+    /// `add_tile` for one block of one panel, whose 8-bit codes are in registers.
+    unsafe fn add_row_block(self, _codes: [Self::B; 8], _tile: RegisterTile, _sums: *mut f32) {
+        unreachable!("ADDS_TILES is false")
+    }
+
     /// Computes acc + both products of each lane's two 16-bit codes with the two numbers at `x`. The factors of a
     /// product must not both be -32768.
     unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I;
@@ -378,6 +392,31 @@ pub trait Simd: Copy + 'static {
         // SAFETY: a vector has at most 64 bytes, the size of `words[i]`.
         unsafe { [self.b_load(words[0].as_ptr().cast()), self.b_load(words[1].as_ptr().cast())] }
     }
+}
+
+/// Bytes from a decoded block's codes to the next block's, and to the same block's of the next panel.
+pub const UNIT_BLOCK_CODES: usize = 512;
+pub const UNIT_PANEL_CODES: usize = 8 * UNIT_BLOCK_CODES;
+/// Floats from a decoded block's factors to the next block's, and to the same block's of the next panel.
+pub const UNIT_BLOCK_FACTORS: usize = 96;
+pub const UNIT_PANEL_FACTORS: usize = 8 * UNIT_BLOCK_FACTORS;
+
+/// Operands of a register tile: some blocks of panels, and four tokens.
+#[derive(Clone, Copy)]
+pub struct RegisterTile {
+    pub blocks: usize,
+    /// The first block's codes, as `put_codes` stored them.
+    pub codes: *const u8,
+    /// The first block's scales, biases, and mins or first sums, a vector each.
+    pub factors: *const f32,
+    /// The first token's codes; those of the next token follow 32 bytes later.
+    pub x: *const i8,
+    /// The tokens' scales, and the corrections of their sums.
+    pub scales: *const f32,
+    pub corrections: *const f32,
+    /// Rows of x's tile, and bytes from one tile to the next.
+    pub width: usize,
+    pub next: usize,
 }
 
 /// Instruction sets that multiply two rows of W by two rows of x. A vector of codes holds eight columns of two rows.
