@@ -1,7 +1,7 @@
 // Generated from rust-kernels/src/ffi.rs by `deno task bindings`; do not edit.
 
 /** Changes whenever an export's meaning or a message's layout does. */
-export const ABI_VERSION = 17;
+export const ABI_VERSION = 18;
 
 const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 

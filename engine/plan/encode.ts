@@ -5,7 +5,7 @@ import { planScratch } from "./scratch.ts";
 import { WordWriter } from "./words.ts";
 
 const MAGIC = 0x4e4c5043; // "CPLN"
-const VERSION = 17;
+const VERSION = 18;
 const ROW_CODES = { step: 0, logits: 1, pools: 3 };
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 /// Bump this when an export's meaning or a message's layout changes.
-pub const ABI_VERSION: u32 = 17;
+pub const ABI_VERSION: u32 = 18;
 
 /// An export's name, whether Deno calls it on another thread, and its documentation.
 pub struct Export {

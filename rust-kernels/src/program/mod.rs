@@ -23,7 +23,7 @@ use crate::words::Words;
 use std::ops::Range;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Maximum rows of a step, which bounds its allocations.
 const MOST_ROWS: usize = 1 << 16;
 /// Maximum sums that a step returns, which bounds its output: far more than any model has.
