@@ -172,7 +172,7 @@ fullTier.test("parity: an 8-bit KV cache is at least as near to the exact answer
   }
 });
 
-fullTier.test("parity: a 4-bit KV cache is at least as near to the exact answer as llama.cpp's", async () => {
+fullTier.test("parity: a KV cache in q4_0 is at least as near to the exact answer as llama.cpp's", async () => {
   for (const format of Object.keys(LLAMA_CPP_4_BITS)) {
     for (const kind of [0, 1] as const) {
       const { ours } = compare(await judgeCache("q4_0", format, kind));
