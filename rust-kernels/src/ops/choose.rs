@@ -147,6 +147,13 @@ impl Best {
     /// Adds the scores of positions from `start` on. Positions come in order.
     #[inline(always)]
     fn add<S: Simd>(&mut self, s: S, start: usize, scores: &[f32]) {
+        if self.of.length == 1 && start + scores.len() <= self.local {
+            self.candidates.extend(scores.iter().zip(start as u32..).map(|(score, block)| (*score, block)));
+            if self.candidates.len() >= 2 * self.of.wanted {
+                self.cut();
+            }
+            return;
+        }
         let mut at = 0;
         while at < scores.len() {
             let block = (start + at) / self.of.length;
