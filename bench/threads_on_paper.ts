@@ -21,8 +21,8 @@ import { decodeSample, prefillSample } from "./samples.ts";
  */
 export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4, logits: 1.2 };
 /**
- * Share of a row's candidates that one thread computes alone, even if the threads share the row. Measured on a Zen 4
- * with AVX2: 0.18 ms on one thread, 0.14 ms on two.
+ * Fraction of the time for a row's candidates that one thread takes alone, even if several threads share the row.
+ * Measured on a Zen 4 with AVX2: a row takes 0.18 ms on one thread and 0.14 ms on two.
  */
 const CHOICE = 0.55;
 /** Nanoseconds of a barrier: a base, plus an amount for each thread. */
@@ -184,8 +184,8 @@ function workOf(plan: Plan, op: PlanOp, step: EvenStep, threads: number): OpWork
 }
 
 /**
- * Returns the work of candidates, as in ops/candidates: if there are fewer rows than threads, the threads share the
- * logits of each row, in parts.
+ * Returns the work of the op `candidates`. If there are fewer rows than threads, the threads share each row's logits,
+ * in parts.
  */
 function candidates(vocabulary: number, rows: number, threads: number): OpWork {
   const time = vocabulary / CORE.logits;

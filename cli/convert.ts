@@ -38,7 +38,7 @@ const OPTIONS = {
   threads: count({
     min: 1,
     max: 1024,
-    help: "threads that quantize (default: one per processor); the file does not depend on them",
+    help: "number of threads that quantize (default: one per processor); it does not change the file",
   }),
   json: onOff({
     help:

@@ -165,7 +165,7 @@ function drafterLines(drafter: NonNullable<ModelReport["drafter"]>): string[] {
     } packed weights, ${sizeInWords(kv)} KV cache once full${
       joined ? "; included in the model's memory" : ""
     }`,
-    `weights that a drafted token is computed from: ${sizeInWords(tokenWeights)}`,
+    `weights read per drafted token: ${sizeInWords(tokenWeights)}`,
   ];
 }
 

@@ -42,7 +42,7 @@ export interface ConvertOptions {
   readonly quantize?: QuantizeTo;
   /** Path of an importance matrix in llama.cpp's GGUF format. Quantizers weigh the errors of columns by it. */
   readonly importance?: string;
-  /** Number of threads that quantize; by default one per processor. The file does not depend on it. */
+  /** Number of threads that quantize; by default one per processor. It does not change the file. */
   readonly threads?: number;
   /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
@@ -141,7 +141,7 @@ async function write(
   { count }: QuantizerThreads,
 ): Promise<ConvertReport> {
   const { out, quantize, signal } = options;
-  // One more chunk than threads, so that a thread finds a task when it ends one.
+  // One more chunk than threads, so a thread that finishes a task finds the next one.
   const ahead = quantize === undefined || count === 1 ? 0 : count + 1;
   using partial = await PartialFile.create(out);
   try {

@@ -56,7 +56,7 @@ await command("bench:drafts", HELP, async () => {
   const model = options.text("model");
   if (model === undefined) {
     throw new UsageError(
-      "--model must name a file whose model has a layer that drafts, or with --npl or --draft any",
+      "--model must name a file with a draft layer, or with --npl or --draft any model file",
     );
   }
   if (options.text("npl") !== undefined) {
@@ -112,7 +112,10 @@ async function costs(
 
 type Kind = [name: string, run: () => Promise<unknown>];
 
-/** Returns a draft of the step's sequence. With a mask token, its rows after the first are mask tokens, in one span. */
+/**
+ * Returns a draft step for the step's sequence. With `mask`, all rows after the first are mask tokens, and one span
+ * covers all rows.
+ */
 function draftOf(
   { tokens, sequences: [{ state: _, ...sequence }], logits }: StepInput,
   mask?: number,

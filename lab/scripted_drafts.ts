@@ -39,7 +39,8 @@ function follow(backend: AnyBackend, script: Script): void {
       place = 0;
       return output;
     }
-    // A draft has one row, which follows the row of its last token, or a row for each of its tokens.
+    // An ordinary draft step has one row and follows the step of the previous token. A pass has one row per drafted
+    // token.
     const inOnePass = input.tokens.length > 1;
     const [{ cached }] = input.sequences;
     const rows = output.rows.map((row) => {
@@ -84,9 +85,9 @@ async function ask(engine: Engine, prompt: number[], maxTokens: number, round: n
 
 /**
  * Prints the speed-up of answers by a model's own draft layer (MTP), or by a drafter in its own file, at the acceptance
- * rates that papers report. Seeded weights draft no right tokens. Therefore a script proposes the answer's next tokens,
- * each with the reported probability. Answers without and with drafts alternate. The first pair per rate is not counted:
- * it trains the engine's cost model.
+ * rates that papers report. Seeded weights never draft correct tokens. Therefore a script proposes the answer's next
+ * tokens, each with the reported probability. Answers without and with drafts alternate. The first pair per rate is not
+ * counted, because it trains the engine's cost model.
  */
 export async function scripted(
   { model, draft }: { readonly model: string; readonly draft?: string },

@@ -27,7 +27,7 @@ export function convertMinicpm3(given: Fields, list: TensorList, prefix: string)
     if (given.get(name) !== scale) given.refuseValue(name, `${scale}, because GGUF files have no key for it`);
   }
   const valueLength = given.count("hidden_size", MAX.hidden) / given.count("num_attention_heads", MAX.heads);
-  given.mustBe("v_head_dim", valueLength, "values have the embedding's width together");
+  given.mustBe("v_head_dim", valueLength, "all value heads together have the embedding's width");
   const latent = readLatent(given.withDefaults({ v_head_dim: valueLength }));
   const { rank, queryRank, plain, rotated } = latent;
   const parts = convertDecoder(given, list, prefix, MINICPM3, CHECKPOINT, {

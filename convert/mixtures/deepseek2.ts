@@ -224,7 +224,7 @@ export function addLatent(
   list.matrix(`${block}attn_output`, from + output, hidden, heads * valueLength);
 }
 
-/** Adds the matrices of queries and of the latent row. */
+/** Adds the matrices that compute the queries and the latent row. */
 export function addLatentRows(
   list: TensorList,
   { hidden, heads }: DecoderConfig,

@@ -15,9 +15,9 @@ const MINIMAX_ROPE_BASE = 5_000_000;
 /** Module names of an expert's matrices. */
 const PARTS = { gate: "w1", up: "w3", down: "w2" };
 const MAX_SHARED = 64;
-/** The clamped SwiGLU's constants, for which GGUF files have no keys. */
+/** The clamped SwiGLU's constants. GGUF files have no keys for them. */
 const UNIT = { swiglu_alpha: 1.702, swiglu_limit: 7 };
-/** How the indexer chooses blocks, for which GGUF files have no keys. */
+/** Options of the indexer's choice of blocks. GGUF files have no keys for them. */
 const CHOICE = { sparse_init_block: 0, sparse_score_type: "max" };
 /** Names of the indexer's fields in MiniMax M3's config.json: transformers' name, then the publisher's. */
 const INDEXER = {

@@ -1,17 +1,17 @@
 import { quantizerFor, type QuantizeTo } from "./quantize_to.ts";
 
-/** Weights of the columns of one or more matrices, one matrix after the other. Each matrix has `rows` rows. */
+/** Importance weights of columns, for one or more matrices in order. Each matrix has `rows` rows. */
 export interface RowWeights {
   readonly values: Float32Array; // [matrices * columns]
   readonly columns: number;
   readonly rows: number;
 }
 
-/** Whole rows to quantize, as a message to a worker. */
+/** A message to a worker: complete rows to quantize. */
 export interface QuantizeTask {
   readonly to: QuantizeTo;
   readonly values: Float32Array<ArrayBuffer>;
-  /** Weights of all rows. `first` is the index of the first value among all values of the matrices. */
+  /** Column weights of all matrices. `first` is the index of `values[0]` among all values of the matrices. */
   readonly weights?: RowWeights & { readonly first: number };
 }
 
@@ -29,7 +29,7 @@ export function quantizeBlocks({ to: type, values, weights: weighed }: QuantizeT
   const bytes = new Uint8Array(values.length / columns * size);
   const weights = weighed && { values: weighed.values, at: 0 };
   const restored = new Float32Array(columns);
-  // Local variables are used, because each write to a number in an object or closure allocates.
+  // Sums are local variables, because each write to a number in an object or closure allocates.
   let [squares, errors, max] = [0, 0, 0];
   for (let at = 0, to = 0; at < values.length; at += columns, to += size) {
     if (weights) weights.at = placeOf(weighed!.first + at, weighed!);
@@ -45,7 +45,7 @@ export function quantizeBlocks({ to: type, values, weights: weighed }: QuantizeT
   return Number.isFinite(squares) ? { bytes, squares, errors, max } : undefined;
 }
 
-/** Returns the index of the weight for a value. `value` is the value's index over all matrices. */
+/** Returns the index of a value's weight. `value` is the index among all values of the matrices. */
 function placeOf(value: number, { columns, rows }: RowWeights): number {
   const matrix = Math.floor(value / (columns * rows));
   return matrix * columns + value % columns;

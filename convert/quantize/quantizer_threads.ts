@@ -2,7 +2,7 @@ import { shippedModule } from "../../package.ts";
 import { ConvertError } from "../errors.ts";
 import { quantizeBlocks, type Quantized, type QuantizeTask } from "./blocks.ts";
 
-/** Rows with fewer values are quantized without a worker, because the start of a worker takes longer. */
+/** The calling thread quantizes tasks with fewer values, because starting a worker takes longer. */
 const LEAST_VALUES = 65_536;
 
 interface Job {
@@ -11,7 +11,7 @@ interface Job {
   readonly reject: (error: Error) => void;
 }
 
-/** Workers that quantize rows, each some rows at a time. A worker starts when a task finds no idle worker. */
+/** Workers that quantize rows. Each task has some rows. A new worker starts if no worker is idle. */
 export class QuantizerThreads implements Disposable {
   readonly #workers: Worker[] = [];
   readonly #idle: Worker[] = [];
@@ -22,8 +22,8 @@ export class QuantizerThreads implements Disposable {
   constructor(readonly count: number) {}
 
   /**
-   * Quantizes rows. The values' buffer may move to a worker, so the caller must not use it again. Results arrive in the
-   * order of the calls. Resolves to undefined if the type cannot hold a value; rejects if a worker fails.
+   * Quantizes rows. The promises resolve in the order of the calls: to undefined if the type cannot hold a value. A
+   * promise rejects if a worker fails. The values' buffer may move to a worker, so the caller must not use it again.
    */
   quantize(task: QuantizeTask): Promise<Quantized | undefined> {
     const result = this.count === 1 || task.values.length < LEAST_VALUES

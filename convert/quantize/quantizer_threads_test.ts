@@ -22,7 +22,7 @@ Deno.test("quantizer threads: results do not depend on the number of threads, an
   const quantized = async (count: number) => {
     using threads = new QuantizerThreads(count);
     const arrived: number[] = [];
-    // The last task is too small for a worker, and the others belong to two matrices.
+    // The last task is too small for a worker. The other tasks belong to two matrices.
     const results = await Promise.all([VALUES, VALUES, COLUMNS].map(async (length, i) => {
       const task = {
         to: "q3_k" as const,
@@ -45,7 +45,7 @@ Deno.test("quantizer threads: a failing worker rejects its task", async () => {
   await assertRejects(() => threads.quantize(task), ConvertError, "A quantizing thread failed: ");
 });
 
-/** Returns a checkpoint whose embedding takes three chunks. The value at `broken` is NaN. */
+/** Returns a checkpoint whose embedding has three chunks. The value at index `broken` is NaN. */
 function largeCheckpoint(broken?: number): Promise<CheckpointFolder> {
   return CheckpointFolder.make({ ...BF16, model: "qwen3" }, ({ config, tensors }) => {
     const [name, { dtype, shape: [, columns] }] = [...tensors].find(([name]) =>

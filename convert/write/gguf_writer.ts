@@ -15,7 +15,7 @@ export type Progress = (done: number, total: number) => void;
 export interface WriteOptions {
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
-  /** Number of chunks that may be under way while an earlier one is awaited; by default none. */
+  /** Number of later chunks that may be computed while the writer waits for a chunk; by default none. */
   readonly ahead?: number;
 }
 
@@ -46,7 +46,7 @@ export async function writeGguf(
     const { name, byteLength } = tensors[checksums.length];
     if (length !== byteLength) {
       throw new ConvertError(
-        `Cannot write tensor "${name}": it became ${length} bytes, not ${byteLength}`,
+        `Cannot write tensor "${name}": it has ${length} bytes, expected ${byteLength}`,
       );
     }
     await writeAll(file, new Uint8Array(-length & (ALIGNMENT - 1)));
@@ -69,12 +69,12 @@ function* chunksOf(
   }
 }
 
-/** Yields the results in order, and takes up to `ahead` further ones while it awaits one. */
+/** Yields the results in order. While it awaits a result, it starts up to `ahead` later ones. */
 async function* inOrder<T>(results: Iterable<T | Promise<T>>, ahead: number): AsyncGenerator<T> {
   const pending: Promise<T>[] = [];
   for (const result of results) {
     const promise = Promise.resolve(result);
-    promise.catch(() => {}); // an earlier result may throw first
+    promise.catch(() => {}); // an earlier result may reject first
     pending.push(promise);
     if (pending.length > ahead) yield await pending.shift()!;
   }

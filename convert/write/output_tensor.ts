@@ -16,7 +16,7 @@ export interface OutputTensor {
   readonly byteLength: number;
   /** The tensor's format in the checkpoint: `BF16`, `MXFP4`, `affine 4 bits`. */
   readonly source: string;
-  /** Returns the tensor's bytes in order, in parts of at most some MiB. Call it only once. */
+  /** Returns the tensor's bytes in order, in chunks of at most a few MiB. Call it only once. */
   chunks(): Iterable<Uint8Array | Promise<Uint8Array>>;
   /** Returns the quantization error, after all chunks; undefined if the format is lossless. */
   error?(): QuantizationError | undefined;
@@ -27,7 +27,7 @@ function formatOf(source: MatrixSource): string {
   return source.weight.format ?? (source.kind === "affine" ? `affine ${source.bits} bits` : source.kind);
 }
 
-/** Number of bytes of a matrix to read at a time. Each quantizing thread gets as many. */
+/** Number of a matrix's bytes to read at a time. It is also the size of one thread's task. */
 const CHUNK_BYTES = 1024 * 1024;
 
 /** Returns a float vector that is held in memory. */

@@ -56,10 +56,10 @@ export interface TensorInfo {
   readonly made?: MakeBytes;
 }
 
-/** Returns a tensor's bytes. */
+/** Computes a tensor's bytes. */
 export type MakeBytes = (dequantize: Dequantize) => Promise<Uint8Array>;
 
-/** Returns the values of a tensor's blocks. Throws if a block is damaged. */
+/** Returns the values of quantized blocks. Throws if a block is damaged. */
 export type Dequantize = (type: TensorType, blocks: Uint8Array) => Promise<Float32Array>;
 
 /** A tensor of 64-bit integers. */

@@ -50,8 +50,8 @@ export class ModelDescription {
   }
 
   /**
-   * Returns the plan, with the model's own draft layer if the options ask for it. Throws GgufError if compy cannot run
-   * the model.
+   * Returns the plan, with the draft layers that the options ask for: the model's own, or a drafter's. Throws GgufError
+   * if compy cannot run the model.
    */
   plan(): Promise<Plan> {
     return this.#plan ??= this.#build({

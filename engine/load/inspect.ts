@@ -56,8 +56,8 @@ export interface PlanReport {
   readonly kvType: KvType;
   readonly layers: readonly LayerKind[];
   /**
-   * Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. A drafter
-   * that is part of the plan is included.
+   * Resident bytes: the packed weights, the KV cache and recurrent states when full, and a step's activations. They
+   * include a drafter that is part of the plan.
    */
   readonly memory: {
     readonly weights: number;
@@ -104,7 +104,9 @@ export async function inspectModel(options: InspectOptions): Promise<ModelReport
   };
 }
 
-/** Describes the model with its drafter. For a drafter that does not fit, describes the model and returns the reason. */
+/**
+ * Describes the model with its drafter. If the drafter does not fit, describes only the model and returns the reason.
+ */
 async function describeBoth(
   options: InspectOptions,
 ): Promise<{ readonly described: ModelDescription; readonly refusal?: string }> {
@@ -164,7 +166,7 @@ async function describePlan(
     const plan = await described.plan();
     const { all: weights, token: tokenWeights } = await described.weightBytes();
     const all = freeMemory();
-    // A smaller model that drafts is not part of the plan, and takes its memory first.
+    // A smaller model that drafts is not part of the plan, so its memory is subtracted first.
     const apart = drafter && !("refusal" in drafter) && !drafter.joined ? totalOf(drafter.memory) : 0;
     const free = all === undefined ? undefined : all - apart;
     const wanted = { ...options, drafts: true }; // drafts are also the default when a model is loaded

@@ -15,7 +15,7 @@ const MOST_PLACES = 16;
 export interface MeasuredDraft {
   readonly architecture: string;
   readonly memory: MemoryNeeds;
-  /** Bytes of weights that a drafted token reads. */
+  /** Bytes of weights read per drafted token. */
   readonly tokenBytes: number;
   load(signal?: AbortSignal): Promise<DraftModel>;
 }

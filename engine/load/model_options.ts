@@ -76,7 +76,7 @@ export interface LoadOptions {
   readonly kvBytes?: number;
   /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
-  /** File of a smaller model with the same vocabulary, or of a drafter made for the model, that drafts tokens. */
+  /** File that drafts tokens: a smaller model with the same vocabulary, or a drafter made for the model. */
   readonly draft?: string;
   /**
    * Files of LoRA adapters in GGUF, each with an optional scale: `FILE` or `FILE=SCALE`. Requests use all of them, each

@@ -90,7 +90,7 @@ export class PlanBuilder {
   readonly #ends: (() => void)[] = [];
   /** Writers of values that depend on positions, which a draft computes again when it first reads them. */
   readonly #positional = new Map<Value, () => void>();
-  #draftLayer: number | undefined; // in a draft, the KV layer that the draft's next layer reads
+  #draftLayer: number | undefined; // in a draft: the index of the KV layer that the next layer of the draft reads
 
   /** Number of matrices of each tensor, and of those with adapters beside them. */
   readonly #matrices = new Map<string, { read: number; adapted: number }>();
@@ -104,7 +104,7 @@ export class PlanBuilder {
   readonly drafter: RowsWanted | undefined;
   /** Input rows of layers, copied for the drafter, by layer. */
   readonly handedOut = new Map<number, Value>();
-  /** The KV cache that the last layer of each kind read: layers with a window, and layers without. */
+  /** Heads and KV cache of the last layer of each kind: with a window (`sliding`), and without (`full`). */
   readonly lastCaches: { full?: HeadShape; sliding?: HeadShape } = {};
 
   /**
@@ -240,7 +240,7 @@ export class PlanBuilder {
     return this.#stacked("an expert", name, [columns, rows, count], count);
   }
 
-  /** Adds a tensor of `count` matrices that every row reads, or some rows of each head. */
+  /** Adds a tensor of `count` matrices that every row reads: a whole tensor, or some rows of each head. */
   matrices(tensor: string | HeadRowsOf, columns: number, rows: number, count: number): TensorId {
     return this.#stacked("a matrix", tensor, [columns, rows, count]);
   }
@@ -306,7 +306,7 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** Adds a layer to the KV cache. Returns its index. A draft's layers read the layers that were added last. */
+  /** Adds a layer to the KV cache and returns its index. In a draft, returns the next of the last layers. */
   kvLayer(layer: Omit<KvLayer, "group">): number {
     return this.#draftLayer === undefined ? this.#kvLayers.push(layer) - 1 : this.#draftLayer++;
   }
@@ -317,7 +317,7 @@ export class PlanBuilder {
     write();
   }
 
-  /** Begins the draft, which reads the last `layers` KV layers: ops that are added from now on run only in drafts. */
+  /** Begins the draft: later ops run only in drafts. The draft's layers read the last `layers` KV layers. */
   beginDraft(layers: number): void {
     this.#draftLayer = this.#kvLayers.length - layers;
   }

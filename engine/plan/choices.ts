@@ -1,8 +1,9 @@
 /**
  * The type of the KV cache's keys and values: 16 bits each, or blocks of 32 numbers with one f16 scale per block. In
- * `q8_0` a number takes 8 bits. In `q4_0` a value takes 4 bits and a key 6, because keys need more. The 16 bits are f16 on the GPU. On the CPU they are integers with one scale per head and token: more accurate
- * than f16, and twice as fast to multiply. In `q4_0` the CPU rotates each head by a Hadamard matrix
- * before it stores the head. The GPU does not support `q4_0`.
+ * `q8_0` each number takes 8 bits. In `q4_0` numbers of values take 4 bits and numbers of keys 6, because keys need
+ * more precision. The 16 bits are f16 on the GPU. On the CPU they are integers with one scale per head and token: more
+ * accurate than f16, and twice as fast to multiply. In `q4_0` the CPU rotates each head by a Hadamard matrix before it
+ * stores the head. The GPU does not support `q4_0`.
  *
  * ```ts
  * import { type KvType, loadModel } from "compy";

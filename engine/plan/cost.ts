@@ -19,7 +19,7 @@ export interface PlanCost {
   /** Operations per row of the step, and per row with logits. */
   readonly row: Operations;
   readonly logitsRow: Operations;
-  /** Bytes that attention reads per token of context, without layers that read a bounded number of tokens. */
+  /** Bytes that attention reads per token of context, except layers that read a bounded number of tokens. */
   readonly kvBytesPerToken: number;
   /** Bytes of recurrent state that a step reads and writes per sequence. */
   readonly stateBytes: number;

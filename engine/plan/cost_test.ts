@@ -35,7 +35,7 @@ Deno.test("cost: an 8-bit KV cache takes a byte per value and a 2-byte scale per
   assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (80 + 3 * 2));
 });
 
-Deno.test("cost: a KV cache in q4_0 takes 26 bytes per 32 dimensions of a key and 18 of a value, and pads heads", () => {
+Deno.test("cost: q4_0 takes 26 bytes per 32 dimensions of a key and 18 of a value, and pads heads", () => {
   const plan = withKvType(buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" })), "q4_0");
   assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * (26 + 18));
   const odd = {

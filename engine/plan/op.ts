@@ -26,7 +26,7 @@ export interface ContextWork {
   readonly float?: boolean;
   /** Number of tokens that a row attends to, including itself; undefined for all. */
   readonly window?: number;
-  /** Maximum number of tokens that a row reads of a cache that keeps all tokens; undefined for all. */
+  /** Maximum number of tokens that a row reads, if the cache keeps all tokens; undefined for all. */
   readonly reads?: number;
 }
 

@@ -160,7 +160,7 @@ export function chosenExperts(access: Access): Operand<Chosen> {
   };
 }
 
-/** Operand: the blocks of tokens that each row attends to; undefined: all tokens. */
+/** Operand: the blocks of tokens that each row attends to; undefined if it attends to all tokens. */
 export const chosenBlocks: Operand<ChosenBlocks | undefined> = {
   words: 3,
   encode: (w, chosen) => w.u32(chosen?.buffer ?? NONE, chosen?.count ?? 0, chosen?.length ?? 0),

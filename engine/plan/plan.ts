@@ -56,7 +56,7 @@ const KV_SCALED = 32;
 /**
  * Returns the bytes of a token's keys and values in one layer of the KV cache. In f16 the CPU stores a scale with each
  * head; the GPU has none, which saves 1 %. In q8_0 a head's last scale may cover fewer values. In q4_0 heads are padded
- * to whole scales, and values take 4 bits and keys 6: 5 on average.
+ * to whole scales. Values take 4 bits and keys 6: 5 bits on average.
  */
 export function kvBytesPerLayer(
   type: KvType,

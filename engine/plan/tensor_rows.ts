@@ -36,18 +36,18 @@ export function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly
   };
 }
 
-/** Some rows of each head in a matrix that holds all rows of one head after those of another. */
+/** Some rows of each head in a matrix that stores the heads one after another. */
 export interface HeadRowsOf {
   readonly name: string;
-  /** The first row within a head, of `of` rows of each head. */
+  /** Index of the first row within a head. Each head has `of` rows. */
   readonly first: number;
   readonly of: number;
-  /** Whether rows and columns of each head are swapped. The values are then stored as F16, or F32 if F16 may round them. */
+  /** Whether each head is transposed. Its values are then stored as F16, or as F32 if F16 may round them. */
   readonly transposed?: boolean;
 }
 
 /**
- * Returns a tensor of several matrices: a whole tensor of the file, or some rows of each head, which are computed at
+ * Returns a tensor of several matrices: a whole tensor of the file, or some rows of each head of a tensor, extracted at
  * load. Throws GgufError if the file's tensor has another shape.
  */
 export function matricesOf(
@@ -89,7 +89,7 @@ export function matricesOf(
   };
 }
 
-/** Transposes each head of `size` values in rows of `length`. Returns whether all results are finite. */
+/** Transposes each head: `size` values in rows of `length` values. Returns whether all results are finite. */
 function* transposeHeads(
   values: Float32Array,
   out: Float32Array | Float16Array,

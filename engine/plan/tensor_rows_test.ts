@@ -16,7 +16,7 @@ const decode: Dequantize = (type, blocks) => {
   return Promise.resolve(Float32Array.from(dequantize(type, blocks, counts[type]!)));
 };
 
-/** Returns a file with a matrix of `ROWS` rows per head, and the matrix's values. */
+/** Returns a file with a matrix that has `ROWS` rows per head, and the values of the matrix. */
 function fileOf(
   type: "F32" | "Q8_0",
   change = (_: Float32Array) => {},
@@ -51,7 +51,7 @@ Deno.test("matricesOf: takes the same rows of each head, in the file's format", 
   }
 });
 
-Deno.test("matricesOf: transposes each head, as F16 where the file's format is quantized", async () => {
+Deno.test("matricesOf: transposes each head, and stores F16 if the file's format is quantized", async () => {
   for (const type of ["F32", "Q8_0"] as const) {
     const { file, values } = fileOf(type);
     const part = keys(file);
@@ -65,7 +65,7 @@ Deno.test("matricesOf: transposes each head, as F16 where the file's format is q
   }
 });
 
-Deno.test("matricesOf: refuses another shape, and values that are not finite", async () => {
+Deno.test("matricesOf: refuses wrong shapes and values that are not finite", async () => {
   const { file } = fileOf("F32", (values) => values[WIDTH] = Infinity);
   assertThrows(() => matricesOf(file, { name: "both", first: 0, of: 5 }, [WIDTH, 2, HEADS]), GgufError);
   const error = await assertRejects(() => made(keys(file)), GgufError, "finite");

@@ -13,7 +13,7 @@ export interface Chosen extends Choice {
   readonly buffer: BufferId;
 }
 
-/** A buffer with the blocks of tokens that each row attends to, from `choose`: one list, or one per KV head. */
+/** A buffer with the blocks of tokens that each row attends to, from `choose`: one list per row, or one per KV head. */
 export interface ChosenBlocks {
   readonly buffer: BufferId;
   /** Number of blocks per list. */

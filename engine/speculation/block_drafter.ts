@@ -6,14 +6,14 @@ import { choiceOf, draftedPart } from "./mtp.ts";
 
 /** The shape of a pass, and the limits of its step. */
 export interface BlockOptions extends Pick<EngineLimits, "maxRows" | "maxLogitRows"> {
-  /** Maximum rows of a sequence. */
+  /** Maximum number of rows per sequence. */
   readonly rows: number;
   readonly mask: number;
-  /** The model's token for each token of the layers' vocabulary, if the vocabularies differ. */
+  /** Maps the drafter's tokens to the model's tokens, if the vocabularies differ. */
   readonly tokens?: Int32Array;
 }
 
-/** A draft of `most` tokens. */
+/** A draft to compute, of `most` tokens. */
 interface Drafting {
   readonly sequence: Sequence;
   /** Index in the wanted list. */
@@ -22,9 +22,10 @@ interface Drafting {
 }
 
 /**
- * Drafts with the plan's draft layers (DFlash): one pass drafts all tokens of all sequences. A sequence has a row of its
- * last token, and a row of the mask token for each draft. Every step writes the layers' keys and values of its tokens into
- * the sequence's own KV blocks, so the drafter stores nothing. A grade is the layers' probability of the token.
+ * Drafts with the plan's draft layers (DFlash): one pass drafts all tokens of all sequences. A sequence has one row
+ * with its last token, and one row with the mask token per drafted token. Every step writes the layers' keys and values
+ * into the sequence's own KV blocks, so the drafter stores nothing. A grade is the probability that the layers give the
+ * token.
  */
 export class BlockDrafter implements Drafter {
   readonly kind = "mtp";
@@ -38,7 +39,7 @@ export class BlockDrafter implements Drafter {
     const share = (rows: number) => Math.floor(rows / wanted.length);
     const longest = Math.min(rows - 1, share(maxLogitRows), share(maxRows) - 1);
     const drafts = wanted.flatMap(({ sequence, most }, index): Drafting[] => {
-      // After forced tokens, the cache lacks tokens before the last one.
+      // After forced tokens, the KV cache lacks some tokens before the last one.
       if (sequence.kv.cached !== sequence.length - 1) return [];
       const room = sequence.kv.blockCount * KV_BLOCK_TOKENS - sequence.length;
       const fits = Math.min(most, longest, room);
@@ -50,7 +51,7 @@ export class BlockDrafter implements Drafter {
     return all;
   }
 
-  /** Returns the drafts; none where the step was stopped. */
+  /** Returns the drafts; no drafts if the step was stopped. */
   async #run(drafts: readonly Drafting[]): Promise<Draft[]> {
     const tokens: number[] = [];
     const sequences = drafts.map(({ sequence, most }) => {

@@ -5,7 +5,10 @@ import { BlockDrafter, type BlockOptions } from "./block_drafter.ts";
 
 const MASK = 7;
 
-/** Returns a sequence of `length` tokens, 100, 101, 102, …, with two blocks of 32, whose last token is not computed. */
+/**
+ * Returns a sequence of `length` tokens (100, 101, 102, …) with two KV blocks of 32. Its last token is not computed
+ * yet.
+ */
 function sequenceOf(length: number, cached = length - 1): Sequence {
   const tokens = Int32Array.from({ length: 200 }, (_, i) => 100 + i);
   return {
@@ -15,7 +18,10 @@ function sequenceOf(length: number, cached = length - 1): Sequence {
   } as unknown as Sequence;
 }
 
-/** Returns a drafter, and the inputs of its backend, which drafts each wanted row's index with a falling probability. */
+/**
+ * Returns a drafter and its backend's inputs. The backend drafts the index of each wanted row, with decreasing
+ * probability.
+ */
 function drafting(options: Partial<BlockOptions> = {}, error?: Error) {
   const inputs: StepInput[] = [];
   const step = (input: StepInput): Promise<StepOutput> => {
@@ -63,7 +69,7 @@ Deno.test("block drafter: one step drafts the tokens of all sequences, from rows
   assertEquals(inputs.length, 1);
 });
 
-Deno.test("block drafter: rows after an image have the positions of text after it", async () => {
+Deno.test("block drafter: rows after an image have the positions of the text after the image", async () => {
   const image = { grid: true, rows: 2, columns: 3 };
   const images = { placed: [{ at: 2, image }], rows: [] };
   const { inputs, drafter } = drafting();
@@ -72,7 +78,7 @@ Deno.test("block drafter: rows after an image have the positions of text after i
   assertEquals([...inputs[0].sequences[0].places!], [6, 6, 6, 7, 7, 7]);
 });
 
-Deno.test("block drafter: a draft is as long as the pass, its sequence's blocks and the step's rows allow", async () => {
+Deno.test("block drafter: the pass, the sequence's blocks and the step's rows limit a draft's length", async () => {
   const { drafter } = drafting();
   assertEquals(tokensOf(await drafter.draft([{ sequence: sequenceOf(10), most: 8 }])), [[1, 2, 3]]);
   assertEquals(tokensOf(await drafter.draft([{ sequence: sequenceOf(62), most: 8 }])), [[1, 2]]);

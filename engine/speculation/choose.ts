@@ -28,7 +28,7 @@ export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[]
   return [...lookup, ...model ? [model] : []];
 }
 
-/** Returns the drafter that runs the plan's draft layers. `block`: all tokens of a draft come from one pass. */
+/** Returns the drafter that runs the plan's draft layers. With `block`, one pass drafts all tokens. */
 export function layerDrafter(
   backend: Backend,
   limits: Pick<BlockOptions, "maxRows" | "maxLogitRows">,

@@ -23,13 +23,13 @@ import {
 /** A draft ends after a token that the layer considers less likely than this. */
 const LEAST = 0.3;
 
-/** How a draft layer differs from a model's own. */
+/** Differences of a drafter's layer from a model's own draft layer. */
 export interface LayerOptions {
-  /** The model's token for each token of the layer's vocabulary, if the vocabularies differ. */
+  /** Maps the layer's tokens to the model's tokens, if the vocabularies differ. */
   readonly tokens?: Int32Array;
   /**
-   * Whether the layer has no KV cache of its own and reads the model's. All tokens of a draft then have the position of
-   * the first one, and see the tokens before it.
+   * Whether the layer reads the model's KV cache instead of its own. All tokens of a draft then have the position of
+   * the first one, and attend to the tokens before this position.
    */
   readonly onePosition?: boolean;
 }
@@ -47,12 +47,12 @@ interface Drafting {
 }
 
 /**
- * Drafts with the plan's draft layer: the model's own (MTP: multi-token prediction), or a drafter's from its own file.
- * Each token takes one step of that layer, for all sequences together.
+ * Drafts with the plan's draft layer: the model's own layer (MTP: multi-token prediction), or the layer of a drafter in
+ * its own file. One step of this layer drafts one token for each sequence.
  *
- * A draft continues from rows that the last step left in the backend's memory. The layer's keys and values
- * are in the sequence's own KV blocks, and every step writes them for its tokens. So the drafter stores only
- * each sequence's row. A grade is the layer's probability of the token.
+ * A draft continues from rows that the last step left in the backend's memory. Every step writes the layer's keys and
+ * values into the sequence's own KV blocks. The drafter therefore stores only the index of each sequence's row. A grade
+ * is the probability that the layer gives the token.
  */
 export class MtpDrafter implements Drafter {
   readonly kind = "mtp";
@@ -116,12 +116,12 @@ export class MtpDrafter implements Drafter {
   }
 }
 
-/** Returns the most likely token of a row, as the model numbers it, and its grade. */
+/** Returns the most likely token of a row, as the model's token id, and its grade. */
 export function choiceOf(
   { ids, logits, logSumExp }: Candidates,
   tokens?: Int32Array,
 ): { readonly token: number; readonly grade: number } {
-  // Damaged weights give no usable logits. Any token will do then, because it is verified.
+  // Damaged weights give no usable logits. Then any token is allowed, because the model verifies it.
   const chance = Math.exp(logits[0] - logSumExp);
   const [id = 0] = ids;
   const grade = chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0;
@@ -129,8 +129,8 @@ export function choiceOf(
 }
 
 /**
- * Returns the part of a sequence in a draft: `length` rows from row `start` on, which follow `cached` tokens. Tables of
- * windows begin `earlier` blocks before the first held block.
+ * Returns a sequence's part of a draft step: `length` rows from row `start` on, after `cached` tokens. Block tables of
+ * windows begin `earlier` blocks before the first block that the sequence holds.
  */
 export function draftedPart(
   { kv, images }: Sequence,
@@ -157,10 +157,10 @@ export function draftedPart(
 function inputOf(drafts: readonly Drafting[], { onePosition }: LayerOptions): StepInput {
   const sequences = drafts.map(({ sequence, tokens }, start): StepSequence => {
     const position = sequence.length - 1 + (onePosition ? 0 : tokens.length);
-    // The model's cache has no entry for the position itself, so the row sees the entries before it.
+    // The model's KV cache has no entry for this position yet, so the row attends to the entries before it.
     const cached = onePosition ? position - 1 : position;
-    // The kernels ask for the whole window of the row before. The cache may have released its first block, but the
-    // layer does not read that block: its window is shorter by the position itself.
+    // The kernels need a table for the whole window of the previous row. The cache may have released the window's first
+    // block, but the layer does not read it: the layer's window is one position shorter.
     const part = draftedPart(sequence, start, cached, 1, onePosition ? 1 : 0);
     return onePosition ? { ...part, places: new Uint32Array(AXES).fill(position) } : part;
   });

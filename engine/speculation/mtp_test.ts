@@ -68,14 +68,14 @@ Deno.test("mtp drafter: a draft continues from the last valid row, and then from
   assertEquals(second, [[10, [0], undefined]]);
 });
 
-Deno.test("mtp drafter: without a KV cache of the layer, all tokens have one position and see the tokens before it", async () => {
+Deno.test("mtp drafter: all tokens of a draft have one position if the layer has no KV cache of its own", async () => {
   const backend = new Drafting();
   const sequence = sequenceOf(70);
   sequence.kv.windows.push({ first: 2, blocks: Int32Array.of(50, 51, 52, 53), end: 3 });
   const drafter = backend.drafterOf({ onePosition: true });
   drafter.computed([rowsOf(sequence, 0)]);
   assertEquals(tokensOf(await drafter.draft([{ sequence, most: 2 }])), [[170, 171]]);
-  // The window of the row before may begin one block earlier.
+  // The window of the previous row may begin one block earlier.
   const windowTables = [{ first: 1, blocks: Int32Array.of(51, 52) }];
   for (const { sequences: [{ cached, places, windowTables: tables }] } of backend.inputs) {
     assertEquals([cached, places, tables], [68, Uint32Array.of(69, 69, 69), windowTables]);

@@ -87,7 +87,10 @@ Deno.test("deepseek2: leaves out layers that draft", () => {
   assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
 });
 
-/** Returns the file as converters wrote it before April 2025: keys and values are in one tensor. */
+/**
+ * Returns the file in the form that converters wrote before April 2025: one tensor holds the matrices for keys and
+ * values.
+ */
 function before2025(file: GgufFile, heads: number): GgufFile {
   const split = /\.attn_[kv]_b\./;
   const tensors = new Map(without(file, split).tensors);
@@ -106,7 +109,7 @@ function before2025(file: GgufFile, heads: number): GgufFile {
   return keys.reduce<GgufFile>((file, key) => changed(file, { key }), { ...file, tensors });
 }
 
-Deno.test("deepseek2: runs files from before April 2025, which have keys and values in one tensor", () => {
+Deno.test("deepseek2: runs files from before April 2025, with keys and values in one tensor", () => {
   for (const [file, heads] of [[FILE, 8], [LITE, 6]] as const) {
     const split = (plan: string) =>
       plan.replaceAll("attn_kv_b.weight[0:256]", "attn_k_b.weight").replaceAll(

@@ -43,7 +43,7 @@ export interface Kind {
   readonly window: number;
   /** Whether an image's rows attend only to their own and earlier positions. */
   readonly causal: boolean;
-  /** Heads and KV cache of the last layer of this kind. */
+  /** Heads and KV cache of the last layer of the same kind (with or without a window). */
   kept?: HeadShape;
 }
 

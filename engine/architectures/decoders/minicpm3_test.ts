@@ -1,4 +1,4 @@
-/** MiniCPM3: attention, scales and rotation, and files that are refused. */
+/** MiniCPM3: attention, scales, rotation and refused files. */
 import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";

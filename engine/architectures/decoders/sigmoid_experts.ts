@@ -238,7 +238,7 @@ const CLAMPED: GatedUnit = { activation: "swiglu_oai" };
 
 /**
  * MiniMax M3: partial rotation, head norms, GLM-4.5's experts, and gpt-oss's clamped SwiGLU in all blocks. After the
- * leading dense layers, an indexer chooses the blocks of tokens that each KV head's rows attend to. Sources: Hugging Face
+ * leading dense layers, an indexer chooses blocks of tokens for each row and KV head. Sources: Hugging Face
  * transformers, models/minimax_m3_vl; llama.cpp, src/models/minimax-m3.cpp.
  */
 export const MINIMAX_M3: Family = {

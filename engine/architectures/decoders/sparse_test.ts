@@ -1,6 +1,6 @@
 /**
- * DeepSeek V3.2, GLM-5 and MiniMax M3: which layers choose tokens or blocks of tokens, and files that are refused by key or
- * tensor.
+ * DeepSeek V3.2, GLM-5 and MiniMax M3: layers that choose tokens or blocks of tokens, and files that are refused by key
+ * or tensor.
  */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
@@ -53,7 +53,7 @@ Deno.test("glm-dsa: a layer uses the choices of the last layer that chose", () =
   assertEquals(choosing(changed(whole, { key: ["context_length", 2 ** 20] })), [1, 2, 3, 3]);
 });
 
-Deno.test("minimax-m3: layers behind the dense ones choose blocks, with a list per KV head", () => {
+Deno.test("minimax-m3: layers after the dense layers choose blocks, with one list per KV head", () => {
   assertEquals(choosing(MINIMAX), [0, 1, 2]);
   const { ops, buffers, kv, contextLength } = buildPlan(changed(MINIMAX, { key: ["context_length", 4096] }));
   const lists = ops.flatMap((op) =>

@@ -13,16 +13,18 @@ import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
 import { type DraftBlock, type Drafter, joinedName, requireKnown } from "./drafter.ts";
 import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
-/** Tensors of a drafter's file, besides rotary factors. */
+/** Names of tensors in a drafter's file, except rotary factors. */
 const TENSORS =
   /^((fc|enc\.output_norm|token_embd|output_norm|output|blk\.\d+\.(attn_norm|attn_(q|k|v|output|q_norm|k_norm)|ffn_(norm|gate|up|down)))\.weight)$/;
-/** Relatives with further parts, by a tensor of these parts. */
+/** Related kinds of drafters that compy does not support, by the name of a tensor that only they have. */
 const RELATIVES = { "markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2" };
 
 const MASK = "tokenizer.ggml.mask_token_id";
 const [USUAL_ROWS, MOST_ROWS] = [16, 256];
 
-/** A layer's window in tokens, 0 for none, and whether its rows attend only to positions up to their own. */
+/**
+ * The positions that a layer's rows attend to: a window in tokens (0 for none), and whether rows skip later positions.
+ */
 interface Sight {
   readonly window: number;
   readonly causal: boolean;
@@ -51,8 +53,8 @@ function readBlock(keys: ArchitectureKeys, { hparams: { vocabSize } }: RowDrafte
 }
 
 /**
- * Returns each layer's sight. The rows of a pass attend to each other in both directions, but in layers with a window
- * only backwards, unless the file says otherwise.
+ * Returns the window of each layer, and whether the layer is causal. In layers without a window, the rows of a pass
+ * attend to earlier and later rows. Layers with a window are causal. A key of the file can change this for all layers.
  */
 function readSights(keys: ArchitectureKeys, layers: number): Sight[] {
   const window = keys.window();
@@ -66,11 +68,11 @@ function readSights(keys: ArchitectureKeys, layers: number): Sight[] {
 }
 
 /**
- * Adds the drafter after the model's layers. Every step projects the model's rows to one row per token, and appends keys
- * and values of that row to the cache of each of the drafter's layers. A draft has a row of the sequence's last token and
- * rows of the mask token. These rows attend to the cache and to each other. Each mask row predicts the token at its own
- * position. Sources: "DFlash" (arXiv 2602.06036) with github.com/z-lab/dflash; llama.cpp, src/models/dflash.cpp; vLLM,
- * qwen3_dflash.py. llama.cpp has no causal layers unless a key makes all of them causal.
+ * Adds the drafter after the model's layers. Every step projects the model's rows to one row per token. Each layer of
+ * the drafter appends keys and values of this row to its KV cache. A draft has one row for the sequence's last token,
+ * and rows with the mask token. These rows attend to the cache and to each other. Each mask row predicts the token at
+ * its own position. Sources: "DFlash" (arXiv 2602.06036) with github.com/z-lab/dflash; llama.cpp,
+ * src/models/dflash.cpp; vLLM, qwen3_dflash.py. In llama.cpp, layers are causal only if a key says so for all layers.
  */
 function addDflash(b: PlanBuilder, drafter: RowDrafter, sights: readonly Sight[]): void {
   const { hparams: h } = drafter;
@@ -90,7 +92,7 @@ function addDflash(b: PlanBuilder, drafter: RowDrafter, sights: readonly Sight[]
   };
   for (const layer of sights.keys()) groupedKeys(b, context, heads, nameOf(layer));
   b.atEnd(() => {
-    recall(b, projected, sights.length); // begins the draft, which reads only caches of the step's rows
+    recall(b, projected, sights.length); // begins the draft; it reads only the KV caches that steps fill
     const x = embed(b, drafter.embedding, h.vocabSize, width);
     for (const [layer, sight] of sights.entries()) {
       const name = nameOf(layer);

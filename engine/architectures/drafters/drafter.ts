@@ -1,4 +1,4 @@
-/** Drafters from a file of their own, which become the draft layers of the model's plan. */
+/** Drafters in their own files. They become the draft layers of the model's plan. */
 import { GgufError, quote } from "../../gguf/errors.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
@@ -6,25 +6,27 @@ import type { PlanBuilder } from "../../plan/builder.ts";
 import type { RowsWanted } from "../../plan/extra_rows.ts";
 import { isRopeFactors } from "../parts/rope.ts";
 
-/** A drafter, as the model's plan needs it. */
+/** The description of a drafter for the model's plan. */
 export interface Drafter extends RowsWanted {
   readonly hparams: Hparams;
   /** Number of columns of each row that the drafter reads. */
   readonly columns: number;
-  /** Of a drafter that drafts all tokens in one pass. */
+  /** The pass of a drafter that drafts all tokens in one pass; undefined for other drafters. */
   readonly block?: DraftBlock;
   /** Adds the drafter's ops after the model's layers. Throws GgufError. */
   add(b: PlanBuilder): void;
 }
 
-/** A pass that drafts several tokens. It has a row of the sequence's last token, and a row of the mask token per draft. */
+/**
+ * A pass that drafts several tokens. It has one row for the sequence's last token, and one mask-token row per draft.
+ */
 export interface DraftBlock {
-  /** Maximum rows of a sequence. */
+  /** Maximum number of rows per sequence. */
   readonly rows: number;
   readonly mask: number;
 }
 
-/** Throws GgufError if the file has a tensor that is neither rotary factors nor matches `tensors`. */
+/** Throws GgufError if the file has a tensor whose name does not match `tensors`, except rotary factors. */
 export function requireKnown(file: GgufFile, tensors: RegExp, kind: string): void {
   const unknown = [...file.tensors.keys()].find((name) => !tensors.test(name) && !isRopeFactors(name));
   if (unknown === undefined) return;
@@ -32,8 +34,8 @@ export function requireKnown(file: GgufFile, tensors: RegExp, kind: string): voi
 }
 
 /**
- * Returns the name of a drafter's tensor in the joined file. Names contain "drafter.", and the drafter's layers are
- * numbered after the model's layers.
+ * Returns the name of a drafter's tensor in the joined file. All names contain "drafter.". The numbers of the drafter's
+ * layers follow those of the model's layers.
  */
 export function joinedName(name: string, { metadata }: GgufFile): string {
   const layers = metadata.getCount(`${metadata.getString("general.architecture")}.block_count`);

@@ -15,15 +15,15 @@ import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
 import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
 import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
-/** Tensors of a drafter's file, besides rotary factors. */
+/** Names of tensors in a drafter's file, except rotary factors. */
 const TENSORS =
   /^((fc|enc\.output_norm|token_embd|output_norm|output|blk\.0\.(attn_norm(_2)?|attn_(q|k|v|output)|ffn_(norm|gate|up|down)))\.weight)$/;
 
-/** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from hidden rows of a model. */
+/** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from a model's hidden rows. */
 interface Eagle3 extends RowDrafter {
-  /** Whether the attention's output is added to the normed row instead of to the row. */
+  /** Whether the attention's output is added to the normalized row instead of the row itself. */
   readonly normBeforeResidual: boolean;
-  /** Whether the model's rows are normed before their projection. */
+  /** Whether the model's rows are normalized before their projection. */
   readonly normBeforeFc: boolean;
 }
 
@@ -42,10 +42,10 @@ export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: numbe
 
 /**
  * Adds the drafter after the model's layers. The drafter's layer reads a token and the projected rows of the previous
- * token, and computes a row that predicts the next token. Later tokens of a draft use the layer's own row instead of
- * projected rows. Every step appends keys and values of all its tokens to the layer's cache. The first token has zeros as
- * its previous row; the sources have no cache entry for it. Sources: "EAGLE-3" (arXiv 2503.01840); llama.cpp,
- * src/models/eagle3.cpp; vLLM, llama_eagle3.py.
+ * token. It computes a row that predicts the next token. For later tokens of a draft, the layer's own row replaces the
+ * projected rows. Every step appends keys and values of all its tokens to the layer's KV cache. For the first token of
+ * a text, the previous row is zeros; the sources have no cache entry for this token. Sources: "EAGLE-3" (arXiv
+ * 2503.01840); llama.cpp, src/models/eagle3.cpp; vLLM, llama_eagle3.py.
  */
 function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
   const { hparams: h, normBeforeFc, normBeforeResidual } = drafter;

@@ -17,7 +17,7 @@ import { handedOut } from "../parts/hidden_rows.ts";
 import { readFactors, Rope } from "../parts/rope.ts";
 import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
 
-/** Tensors of a drafter's file, besides rotary factors. Its centroids are not read: see `addAssistant`. */
+/** Names of tensors in a drafter's file, except rotary factors. The centroids are not read: see `addAssistant`. */
 const TENSORS =
   /^((nextn\.(pre|post)_projection|token_embd|output_norm|masked_embd_(centroids|ordering)|blk\.\d+\.(attn_(norm|q|q_norm|output)|post_attention_norm|ffn_(norm|gate|up|down)|post_ffw_norm|layer_output_scale))\.weight)$/;
 
@@ -31,7 +31,7 @@ interface Assistant {
   readonly model: Hparams;
 }
 
-/** Returns the description of the drafter that Gemma 4's models have. Throws GgufError. */
+/** Returns the description of a drafter for a model of Gemma 4. Throws GgufError. */
 export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): Promise<Drafter> {
   requireKnown(file, TENSORS, "a drafter for Gemma 4");
   const h = readHparams(file, { layersDiffer: true });
@@ -47,16 +47,16 @@ export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): 
 }
 
 /**
- * Adds the drafter after the model's layers. Its layers are Gemma 4's without keys and values: they read the KV caches
- * of the model's last layers. The first layer's input is a projection of a token's embedding and the previous row, both
- * of the model's width. A row's last norm is projected back to that width for the next token. All tokens of a draft have
- * the position of the first one.
+ * Adds the drafter after the model's layers. Its layers are Gemma 4's layers without keys and values. They read the KV
+ * caches of the model's last layers. The first layer reads a projection of a token's embedding and the previous row,
+ * both of the model's width. The output after the last norm is projected to the model's width: it is the previous row
+ * of the next token. All tokens of a draft have the position of the first one.
  *
  * Files for E2B and E4B may have centroids, which choose a part of the vocabulary before its logits are computed.
- * llama.cpp does not read them either, so all frequent tokens have logits.
- * Sources: Hugging Face transformers, models/gemma4_assistant and generation/candidate_generator.py; llama.cpp,
- * src/models/gemma4-assistant.cpp. They differ in the window: compy follows llama.cpp, which counts the
- * row's own position.
+ * compy and llama.cpp do not read the centroids, so all frequent tokens have logits. Sources: Hugging Face
+ * transformers, models/gemma4_assistant and generation/candidate_generator.py; llama.cpp,
+ * src/models/gemma4-assistant.cpp. The sources disagree about the window. compy follows llama.cpp: the window includes
+ * the row's own position.
  */
 function addAssistant(b: PlanBuilder, { h, keys, rope, model }: Assistant): void {
   const width = model.embeddingLength;
@@ -72,7 +72,7 @@ function addAssistant(b: PlanBuilder, { h, keys, rope, model }: Assistant): void
     const { full, sliding } = attentionKinds(b, keys, h, rope);
     const kinds = {
       full: { ...full, kept: b.lastCaches.full },
-      // The row's own position is part of the window, but not of the cache.
+      // The window includes the row's own position, but the KV cache does not.
       sliding: { ...sliding, window: Math.max(1, sliding.window - 1), kept: b.lastCaches.sliding },
     };
     for (const [layer, { heads, feedForwardLength }] of h.layers.entries()) {

@@ -12,7 +12,7 @@ import { joinedName } from "./drafter.ts";
 
 const MOST_COLUMNS = 131_072;
 
-/** What all drafters describe in the same way that read hidden rows of several of a model's layers. */
+/** The common description of drafters that read hidden rows of several layers of the model. */
 export interface RowDrafter extends RowsWanted {
   readonly hparams: Hparams;
   /** Number of columns of each row that the drafter reads. */
@@ -21,19 +21,22 @@ export interface RowDrafter extends RowsWanted {
   /** Names of the embedding and of the output matrix in the joined file. */
   readonly embedding: string;
   readonly output: string;
-  /** Number of tokens in the vocabulary that it drafts from. */
+  /** Number of tokens in the vocabulary that the drafter uses. */
   readonly tokens: number;
 }
 
 export interface RowDrafterOptions {
   /** The size of the drafter's own vocabulary, if it has one. */
   readonly tokens?: number;
-  /** Number of layers whose rows the drafter reads; by default any number. */
+  /** Required number of layers whose rows the drafter reads; by default any number. */
   readonly rows?: number;
   readonly allowed?: Allowed;
 }
 
-/** Returns the description of a drafter for `model`. It may use the model's embedding and output matrix. Throws GgufError. */
+/**
+ * Returns the description of a drafter for `model`. The drafter may use the model's embedding and output matrix. Throws
+ * GgufError.
+ */
 export async function readRowDrafter(
   file: GgufFile,
   model: GgufFile,
@@ -59,7 +62,7 @@ export async function readRowDrafter(
   };
 }
 
-/** Returns the layers whose input rows the drafter reads. Older files have another key. */
+/** Returns the layers whose input rows the drafter reads. Older files use another key. */
 function readLayers(keys: ArchitectureKeys, rows?: number): number[] {
   const name = keys.has("extract_layers") ? "extract_layers" : "target_layers";
   const layers = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
@@ -81,14 +84,16 @@ function requireOf({ tensors }: GgufFile, name: string): TensorInfo {
   throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
 }
 
-/** Returns the model's rows that the drafter reads, side by side. Throws GgufError if the model hands out no rows. */
+/**
+ * Returns the model's rows that the drafter reads, side by side. Throws GgufError if the model does not provide them.
+ */
 export function joinedRows(b: PlanBuilder, { layers }: RowDrafter): Value {
   return layers.map((layer) => handedOut(b, layer)).reduce((before, next) => join(b, before, next));
 }
 
 /**
- * Returns the number of tokens to draft from. Without its own vocabulary, the drafter drafts from the most frequent tokens,
- * as a model's own layer does.
+ * Returns the number of tokens to draft from. A drafter without its own vocabulary uses only the most frequent tokens,
+ * like a model's own draft layer.
  */
 export function firstTokens(b: PlanBuilder, { tokens, hparams }: RowDrafter): number {
   return tokens < hparams.vocabSize ? tokens : draftTokens(b, hparams);

@@ -42,9 +42,9 @@ export interface GroupedHeads {
   readonly window?: number;
   /** Whether a row attends within its chunk of `window` tokens instead. */
   readonly chunked?: boolean;
-  /** Whether rows of a span attend only to positions up to their own, as other rows do. */
+  /** Whether rows of a span attend only to positions up to their own, like rows outside spans. */
   readonly causal?: boolean;
-  /** Returns the blocks of tokens that rows attend to, from the input rows; by default all. */
+  /** Computes from the input rows which blocks of tokens each row attends to; by default all tokens. */
   readonly chooseFor?: (x: Value, name: TensorName) => Choices;
   /** Whether q, k and v are one tensor. */
   readonly fused?: boolean;

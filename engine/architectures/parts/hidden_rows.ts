@@ -3,8 +3,8 @@ import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { columns } from "../../plan/ops/columns.ts";
 
 /**
- * Copies a layer's input rows if the plan's drafter reads them. A decoder calls it before each layer, and after the last
- * layer with the number of layers. Decoders that do not call it cannot use a drafter from another file.
+ * Copies a layer's input rows if the plan's drafter reads them. A decoder calls it before each layer, and after the
+ * last layer with the number of layers. Other decoders cannot use a drafter in its own file.
  */
 export function handOut(b: PlanBuilder, x: Value, layer: number): void {
   if (b.drafter?.layers.includes(layer)) {
@@ -12,7 +12,7 @@ export function handOut(b: PlanBuilder, x: Value, layer: number): void {
   }
 }
 
-/** Returns the rows that `handOut` copied. Throws GgufError if the decoder hands out no rows. */
+/** Returns the rows that `handOut` copied. Throws GgufError if the decoder does not call `handOut`. */
 export function handedOut({ file, handedOut }: PlanBuilder, layer: number): Value {
   const rows = handedOut.get(layer);
   if (rows) return rows;

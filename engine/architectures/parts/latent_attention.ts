@@ -27,8 +27,8 @@ export interface LatentHeads {
   readonly keyLength: number;
   readonly valueLength: number;
   /**
-   * Whether `attn_kv_b` holds the matrices of keys and values: for each head the rows of keys, then those of values.
-   * Otherwise two tensors hold them, and keys are transposed.
+   * Whether one tensor, `attn_kv_b`, holds the matrices for keys and values: for each head the rows for keys, then the
+   * rows for values. Otherwise there are two tensors, and the matrices for keys are transposed.
    */
   readonly joined?: boolean;
   /** Whether rotated pairs are (2i, 2i + 1) instead of (i, i + half). */
@@ -53,7 +53,7 @@ const MAX_RANK = 65_536;
  */
 export function readLatentHeads(file: GgufFile, h: Hparams, anyValueLength = false): LatentHeads {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
-  // Files from before April 2025 lack the key and have attn_kv_b.
+  // Files from before April 2025 lack the key and have the tensor attn_kv_b.
   if (!keys.has("attention.key_length_mla") && h.headCountKv === h.headCount) {
     return readJoinedHeads(file, h, true);
   }
@@ -87,8 +87,8 @@ export function readLatentHeads(file: GgufFile, h: Hparams, anyValueLength = fal
 }
 
 /**
- * Reads latent attention of a file with `attn_kv_b`. Its keys state the heads of a model without latent rows, so there
- * are as many KV heads as heads. Throws GgufError(GGUF_HPARAM) naming the key.
+ * Reads the latent attention of a file with `attn_kv_b`. The file's keys describe attention without latent rows, so the
+ * number of KV heads equals the number of heads. Throws GgufError(GGUF_HPARAM) naming the key.
  */
 export function readJoinedHeads(file: GgufFile, h: Hparams, interleaved: boolean): LatentHeads {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
@@ -162,7 +162,7 @@ export function latentAttention(
   return of.headGates ? gate(b, gated, values, { activation: "sigmoid" }) : values;
 }
 
-/** Returns the matrices of each head that take queries to the latent space, or its results to values. */
+/** Returns each head's matrix that maps queries to the latent space (`k`), or latent results to values (`v`). */
 function headMatrices(of: LatentHeads, part: "k" | "v", name: TensorName): string | HeadRowsOf {
   if (!of.joined) return name(`attn_${part}_b.weight`);
   const keys = of.keyLength - of.rotated;

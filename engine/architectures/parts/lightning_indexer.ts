@@ -23,7 +23,7 @@ export interface Indexer {
   readonly interleaved: boolean;
 }
 
-/** Limits of the kernel; `blocks` limits the memory of lists. */
+/** Limits of the kernel. `blocks` bounds the memory of the lists. */
 const MAX = { heads: 64, headDim: 1024, choices: 65_536, blocks: 4096, length: 65_536 };
 const HEAD_DIM_STEP = 16;
 /** Epsilon of the keys' LayerNorm. The files have no key for it. */
@@ -61,7 +61,7 @@ function readHeadDim(keys: ArchitectureKeys, { ropeDimensionCount: rotated }: Hp
   return headDim;
 }
 
-/** Returns the tokens that each row attends to. The indexer's keys have a KV cache of their own. */
+/** Returns the tokens that each row attends to. The indexer's keys have their own KV cache. */
 export function chooseTokens(
   b: PlanBuilder,
   x: Value,
@@ -82,18 +82,18 @@ export function chooseTokens(
 }
 
 /**
- * MiniMax M3's indexer: each of its heads scores all tokens for one KV head. The query heads of a KV head attend only to
- * the blocks of tokens with the largest scores.
+ * MiniMax M3's indexer. Each of its heads scores all tokens for one KV head. The query heads of this KV head attend
+ * only to the blocks of tokens with the largest scores.
  */
 export interface BlockIndexer {
-  /** Number of heads: that of KV heads. */
+  /** Number of heads. It equals the number of KV heads. */
   readonly heads: number;
   readonly headDim: number;
   /** Number of blocks that a row attends to. */
   readonly choices: number;
   /** Number of tokens per block. */
   readonly length: number;
-  /** Number of last blocks that are always chosen. */
+  /** Number of most recent blocks that are always chosen. */
   readonly local: number;
   readonly rotated: number;
   readonly eps: number;
@@ -116,7 +116,7 @@ export function readBlockIndexer(file: GgufFile, h: Hparams): BlockIndexer {
   };
 }
 
-/** Returns the blocks that each KV head's rows attend to. The indexer's keys have a KV cache of their own. */
+/** Returns the blocks that each row attends to, per KV head. The indexer's keys have their own KV cache. */
 export function chooseBlocks(
   b: PlanBuilder,
   x: Value,

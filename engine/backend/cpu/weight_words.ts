@@ -36,7 +36,7 @@ export function pieceWords(index: number, t: PlanTensor, { first, bytes }: Piece
   return message;
 }
 
-/** Returns a function that dequantizes blocks with the kernels. `call` is a call of `compy_dequantize`. */
+/** Returns a function that dequantizes blocks with the kernels. `call` calls `compy_dequantize`. */
 export function dequantizer(
   call: (input: Uint8Array<ArrayBuffer>, answerBytes: number) => Promise<Uint8Array<ArrayBuffer>>,
 ): Dequantize {

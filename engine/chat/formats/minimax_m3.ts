@@ -8,24 +8,27 @@ import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
 import { isWrittenAsText, readTaggedValue, taggedValue } from "./tagged_value.ts";
 
-/** The token before all tags of the format. */
+/** The token that precedes every tag of the format. */
 const NAMESPACE = "]<]minimax[>[";
-/** Maximum depth of tags in a value. */
+/** Maximum depth of nested tags in a value. */
 const MAX_DEPTH = 64;
 const ITEM = "item";
 
-/** The token before tags, and a mark for the token with a text after it. */
+/** The token that precedes tags, and marks for tags. */
 interface Tags {
   readonly token: Mark;
   readonly marks: Marks;
-  /** One literal where the vocabulary lacks the token: a grammar's lexer cannot split texts that begin alike. */
+  /**
+   * Returns the mark of the token and the tag. If the vocabulary lacks the token, the mark is one literal, because a
+   * grammar's lexer cannot separate texts with the same beginning.
+   */
   tag(text: string): Mark;
 }
 
 /**
  * MiniMax M3: `<tool_call>`, a line break, `<invoke name="f"><p>text</p><list><item>1</item></list></invoke>` and a line
- * break for each call, `</tool_call>`. The token `]<]minimax[>[` precedes each tag. Properties and items of a value have
- * tags of their own. Sources: SGLang, srt/function_call/minimax_m3.py; llama.cpp, common/parsers/minimax-m3.cpp.
+ * break for each call, `</tool_call>`. The token `]<]minimax[>[` precedes each tag. Each property and each item of a
+ * value has its own tag. Sources: SGLang, srt/function_call/minimax_m3.py; llama.cpp, common/parsers/minimax-m3.cpp.
  */
 export const minimaxM3: CallFormat = {
   name: "minimax-m3",
@@ -49,13 +52,13 @@ export const minimaxM3: CallFormat = {
         do yield* input.blank(); while (
           (yield* input.mark([token])) && (yield* readCall(input, answer, tools, tags))
         );
-        yield* input.until([end], () => {}); // skips text only in a malformed answer
+        yield* input.until([end], () => {}); // skips text, but only in a malformed answer
       },
     });
   },
 };
 
-/** Whether a name can be written as a tag. */
+/** Whether a name is allowed as a tag's name. */
 const canName = (name: string) => /^[^/<>\n][^<>\n]*$/.test(name);
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags): string {
@@ -73,7 +76,7 @@ function writeMembers(lark: LarkGrammar, members: readonly Parameter[], tags: Ta
   }).join(" ");
 }
 
-/** Returns the grammar of a value between its tags. */
+/** Returns the grammar of a value with its opening and closing tag. */
 function writeElement(lark: LarkGrammar, name: string, value: Value, tags: Tags): string {
   const [open, close] = [lark.mark(tags.tag(`<${name}>`)), tags.tag(`</${name}>`)];
   if (value.kind === "list") {
@@ -87,7 +90,7 @@ function writeElement(lark: LarkGrammar, name: string, value: Value, tags: Tags)
   return `${open} ${taggedValue(lark, value, close, "JSON")}`;
 }
 
-/** Reads the rest of a call after its first token. Returns false if the call is incomplete. */
+/** Reads a call after its first token. Returns false if the call is incomplete. */
 function* readCall(
   input: Input,
   answer: Answer,
@@ -103,7 +106,7 @@ function* readCall(
   return yield* readMembers(input, emit, tags, "invoke", (key) => values.get(key), 0);
 }
 
-/** Reads tagged properties and the closing tag of the object. Returns false if the object is incomplete. */
+/** Reads an object's tagged properties and its closing tag. Returns false if the object is incomplete. */
 function* readMembers(
   input: Input,
   emit: (json: string) => void,
@@ -123,7 +126,7 @@ function* readMembers(
   }
 }
 
-/** Reads a value after its opening tag, and its closing tag. Returns false if the value is incomplete. */
+/** Reads a value and its closing tag; the opening tag is already read. Returns false if the value is incomplete. */
 function* readElement(
   input: Input,
   emit: (json: string) => void,
@@ -138,7 +141,7 @@ function* readElement(
     return yield* readTaggedValue(input, emit, close, tags.marks, value);
   }
   if (value?.kind !== "list" && value?.kind !== "object") {
-    // Without a schema, the first tag tells lists and objects from other values.
+    // Without a schema, only the text shows the kind of value: lists and objects begin with a tag.
     const isTag = yield* input.startsWith(tags.token.sign + "<");
     if (!isTag || (yield* input.startsWith(close.sign))) {
       return yield* readTaggedValue(input, emit, close, tags.marks, value);
@@ -159,7 +162,9 @@ function* readElement(
   return yield* readMembers(input, emit, tags, name, (key) => properties.get(key), depth + 1, first);
 }
 
-/** Reads tagged items from the first tag on, and the closing tag of the list. Returns false if the list is incomplete. */
+/**
+ * Reads a list's tagged items and its closing tag. `first` is the first tag. Returns false if the list is incomplete.
+ */
 function* readItems(
   input: Input,
   emit: (json: string) => void,
@@ -182,14 +187,14 @@ function* readItems(
   }
 }
 
-/** Reads the next tag. Returns its text between the angle brackets; undefined if no tag comes next. */
+/** Reads the next tag and returns the text between its angle brackets; undefined if the next text is not a tag. */
 function* readTag(input: Input, { token }: Tags): Reading<string | undefined> {
   yield* input.blank();
   if (!(yield* input.mark([token])) || !(yield* input.accept(["<"]))) return undefined;
   return yield* textBefore(input, ">");
 }
 
-/** Consumes the text up to and including `end`. Returns the text before `end`; undefined if the answer ends first. */
+/** Reads the text up to and including `end`. Returns the text before `end`; undefined if the answer ends earlier. */
 function* textBefore(input: Input, end: string): Reading<string | undefined> {
   let text = "";
   return (yield* input.until([textMark(end)], (piece) => text += piece)) ? text : undefined;

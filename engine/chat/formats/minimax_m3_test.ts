@@ -1,4 +1,4 @@
-/** MiniMax M3's calls: values without a schema, blanks between tags, and values that are too deep. */
+/** MiniMax M3's calls: values without a schema, blanks between tags, and values nested too deeply. */
 import { assertEquals } from "@std/assert";
 import { put, readEveryWay, testModel, USER } from "../testing.ts";
 import { M3_CALLS, showing } from "./testing_templates.ts";
@@ -17,20 +17,20 @@ const TOOLS = [{ name: "f", parameters: { type: "object" } }, {
 }];
 const PLAN = MODEL.form.plan({ messages: USER, tools: TOOLS });
 
-/** Writes a call. A bar stands for the token. */
+/** Returns the text of a call. In `body`, "|" stands for the token. */
 const written = (name: string, body: string) =>
   `|<tool_call>\n|<invoke name="${name}">${body}|</invoke>\n|</tool_call>`.replaceAll("|", M3_TOKEN);
 
 const argumentsOf = (text: string) => JSON.parse(readEveryWay(MODEL, PLAN, text).calls[0].arguments);
 
-Deno.test("minimax-m3: tags tell lists and objects from other values without a schema", () => {
+Deno.test("minimax-m3: recognizes lists and objects by their tags if there is no schema", () => {
   const body =
     "|<a>|<item>1|</item>|<item>two|</item>|</a>|<b>|<c>true|</c>|<d>|<e>|</e>|</d>|</b>|<f>[1, 2]|</f>";
   const expected = { a: [1, "two"], b: { c: true, d: { e: "" } }, f: [1, 2] };
   assertEquals(argumentsOf(written("f", body)), expected);
 });
 
-Deno.test("minimax-m3: reads values with a schema as tags, as JSON, empty, and with blanks between tags", () => {
+Deno.test("minimax-m3: reads values with a schema if they are tags, JSON or empty, or have blanks between tags", () => {
   const tagged = written(
     "g",
     "\n |<list>\n|<item>1|</item> |<item>2|</item>\n|</list>|<box> |<x>3|</x> |</box>\n",
@@ -40,7 +40,7 @@ Deno.test("minimax-m3: reads values with a schema as tags, as JSON, empty, and w
   assertEquals(argumentsOf(written("g", "|<list>|</list>|<box>|</box>")), { list: [], box: {} });
 });
 
-Deno.test("minimax-m3: stops reading a call whose values are too deep", () => {
+Deno.test("minimax-m3: stops reading a call whose values are nested too deeply", () => {
   const reader = PLAN.reader();
   const { tokenizer } = MODEL;
   const text = written("f", "|<a>".repeat(10_000) + "|</a>".repeat(10_000));

@@ -6,7 +6,7 @@ import { M3_TOKEN } from "./testing_writers.ts";
 
 /** Test answers of random tokens: the hardest model for a grammar of tool calls. */
 
-/** Tags of formats that close texts in their own way. */
+/** Closing tags of formats whose texts end in another way. */
 const TAGS: Readonly<Record<string, readonly string[]>> = {
   dsml: ["</think>", "</｜DSML｜parameter>\n"],
   "minimax-m3": ["</mm:think>", ...["city", "query", "item", "from"].map((name) => `${M3_TOKEN}</${name}>`)],

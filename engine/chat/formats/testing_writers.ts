@@ -117,7 +117,7 @@ export function dsml({ reasoning, content, calls }: Script): string {
     (calls.length > 0 ? `<｜DSML｜function_calls>\n${invokes.join("")}</｜DSML｜function_calls>` : "");
 }
 
-/** The token before all tags of MiniMax M3. */
+/** The token that precedes every tag of MiniMax M3. */
 export const M3_TOKEN = "]<]minimax[>[";
 
 function m3Element(name: string, value: Json): string {

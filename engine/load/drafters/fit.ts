@@ -12,7 +12,7 @@ export function madeForAnother({ path }: GgufFile, reason: string): EngineError 
   return cannotDraft(path, reason, "name a drafter that was made for this model");
 }
 
-/** Returns the drafter's description. A GgufError of its file names the file. */
+/** Awaits the reading of a drafter's file. If it rejects with a GgufError, the message gets the file's name. */
 export async function readIn<D>({ path }: GgufFile, reading: Promise<D>): Promise<D> {
   try {
     return await reading;
@@ -23,8 +23,8 @@ export async function readIn<D>({ path }: GgufFile, reading: Promise<D>): Promis
 }
 
 /**
- * Throws EngineError for a drafter whose rows, layers or vocabulary differ from the model's. Returns the number of tokens
- * that both vocabularies share.
+ * Returns the number of tokens that both vocabularies share. Throws EngineError if the drafter's row width, layers or
+ * vocabulary do not fit the model.
  */
 export function checkFit(file: GgufFile, model: GgufFile, { columns, layers, hparams }: Drafter): number {
   const [width, rows] = model.tensors.get("token_embd.weight")?.shape ?? [];

@@ -7,10 +7,10 @@ import { checkFit, madeForAnother, readIn } from "./fit.ts";
 import type { OpenedDrafter } from "./types.ts";
 
 const MODEL = "gemma4";
-/** Keys that the drafter and its model must share, because the drafter reads the model's KV caches. */
+/** Keys whose values must be equal in the drafter and the model, because the drafter reads the model's KV caches. */
 const SHARED = ["attention.key_length", "attention.key_length_swa", "attention.sliding_window"];
 
-/** Opens a drafter of Gemma 4's models, which reads the KV caches of its model. */
+/** Opens a drafter for a model of Gemma 4. The drafter reads the model's KV caches. */
 export async function openGemma4Assistant(file: GgufFile, model: GgufFile): Promise<OpenedDrafter> {
   const [keys, own] = [file, model].map(({ metadata }) => ArchitectureKeys.of(metadata));
   const architecture = model.metadata.getString("general.architecture");

@@ -7,7 +7,7 @@ import { openGemma4Assistant } from "./gemma4_assistant.ts";
 import { openRowDrafter } from "./row_drafter.ts";
 import type { OpenDrafter, OpenedDrafter } from "./types.ts";
 
-/** The kinds of drafters that become part of the model's plan, by `general.architecture` of their files. */
+/** Drafters that become part of the model's plan, by `general.architecture` of their files. */
 const DRAFTERS: Readonly<Record<string, OpenDrafter>> = {
   eagle3: (file, model) => openRowDrafter(file, model, readEagle3),
   dflash: (file, model) => openRowDrafter(file, model, readDflash),

@@ -10,12 +10,12 @@ import type { MemoryNeeds } from "../memory_error.ts";
 import type { LoadOptions } from "../options.ts";
 import { engineSize, usualContext } from "../size.ts";
 
-/** A file that drafts for a model, and the resources that it adds to the model's. */
+/** A drafter's file, and the resources that it needs in addition to the model's. */
 export interface DrafterReport {
   readonly path: string;
   readonly architecture: string;
   readonly memory: MemoryNeeds;
-  /** Bytes of weights that a drafted token reads. */
+  /** Bytes of weights read per drafted token. */
   readonly tokenWeights: number;
   /** Whether the drafter's layers are part of the model's plan. Otherwise it is a smaller model. */
   readonly joined: boolean;
@@ -25,7 +25,7 @@ type DrafterOptions = Pick<LoadOptions, "draft" | "contextLength" | "parallel" |
   readonly words?: Words;
 };
 
-/** Describes the drafter that the options name, or says why it cannot draft for the model. */
+/** Describes the drafter that the options name, or returns the reason why it cannot draft for the model. */
 export async function describeDrafter(
   described: ModelDescription,
   { draft, words, ...options }: DrafterOptions,
@@ -70,10 +70,10 @@ async function reportJoined(
   };
 }
 
-/** Returns the bytes of weights that a token of the plan's draft layer reads; undefined without a draft layer. */
+/** Returns the bytes of weights that the plan's draft layer reads per token; undefined without a draft layer. */
 export function draftBytes(plan: Plan, bytes: readonly number[]): number | undefined {
   if (!canDraft(plan)) return undefined;
-  // The first op of a draft recalls a row. Without that op, the others count as ops of a step.
+  // A draft begins with the op `recall`. Without this op, the cost model counts the other ops as ops of a step.
   const ops = plan.ops.slice(mainOps(plan).length + 1);
   return activeBytes(planCost({ ...plan, ops }, (tensor) => bytes[plan.tensors.indexOf(tensor)]));
 }

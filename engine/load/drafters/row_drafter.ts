@@ -8,7 +8,7 @@ import type { OpenedDrafter } from "./types.ts";
 /** Name of the tensor that maps the drafter's tokens to the model's tokens. */
 const TOKENS = "d2t";
 
-/** Opens a drafter that reads hidden rows of the model's layers, and may have its own vocabulary. */
+/** Opens a drafter that reads hidden rows of the model's layers. It may have its own vocabulary. */
 export async function openRowDrafter(
   file: GgufFile,
   model: GgufFile,

@@ -6,13 +6,13 @@ export interface OpenedDrafter {
   readonly description: Drafter;
   /** The model's file, with the drafter's tensors. */
   readonly joined: GgufFile;
-  /** The model's token for each token of the drafter; undefined if both use the same tokens. */
+  /** Maps the drafter's tokens to the model's tokens; undefined if both use the same tokens. */
   readonly tokens?: Int32Array;
   /** Whether all tokens of a draft have the position of its first token. */
   readonly onePosition?: boolean;
-  /** Of a drafter that drafts all tokens in one pass. */
+  /** The pass of a drafter that drafts all tokens in one pass; undefined for other drafters. */
   readonly block?: DraftBlock;
 }
 
-/** Opens a drafter's file for the model's file. Throws GgufError and EngineError. */
+/** Opens a drafter's file and checks that it fits the model's file. Throws GgufError and EngineError. */
 export type OpenDrafter = (file: GgufFile, model: GgufFile) => Promise<OpenedDrafter>;

@@ -4,7 +4,7 @@ import { attentionHeads, chosenBlocks, flag, floats, integer, optional, real, we
 import type { HeadShape } from "../values.ts";
 import type { Choices } from "./choose.ts";
 
-/** Number of tokens that kernels read or skip together. */
+/** Number of tokens in a chunk. Kernels read or skip whole chunks. */
 const CHUNK = 128;
 
 /**
@@ -25,7 +25,7 @@ export const ATTENTION = opKind({
     chunked: flag,
     sinks: optional(weights),
     softcap: real,
-    /** A row with at most as many blocks as a list sees all tokens. */
+    /** The blocks of tokens that rows attend to. A row with no more blocks than a list holds attends to all tokens. */
     chosen: chosenBlocks,
     /** Whether rows of an image attend only to positions up to their own, as other rows do. */
     causal: flag,
@@ -48,7 +48,7 @@ export const ATTENTION = opKind({
     operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
     window: window || undefined,
-    // Kernels read whole chunks, and short blocks may be in any number of chunks.
+    // Kernels read whole chunks. Shorter blocks may lie in any number of chunks, so there is no bound.
     reads: chosen && chosen.length % CHUNK === 0 ? chosen.count * chosen.length : undefined,
   }),
 });
@@ -62,7 +62,7 @@ export interface AttentionOptions {
   readonly sinks?: string;
   /** Magnitude to which tanh bounds scores; by default unbounded. */
   readonly softcap?: number;
-  /** The blocks of tokens that each row sees, from `choose`; by default all. */
+  /** The blocks of tokens that each row attends to, from `choose`; by default all tokens. */
   readonly chosen?: Choices;
   /** Whether rows of an image attend only to positions up to their own; by default to the whole image. */
   readonly causal?: boolean;

@@ -4,11 +4,12 @@ import { attentionHeads, floats, integer, optional } from "../operands.ts";
 import type { HeadShape } from "../values.ts";
 
 /**
- * Chooses the blocks of `length` tokens that a row attends to. With weights (DeepSeek's lightning indexer), a row gets one
- * list, and position p scores the sum over heads of weight * max(0, q . key of p). Without weights (MiniMax M3), a row gets
- * a list per head, and position p scores q . key of p. A block scores as its best position. A list has the blocks with the
- * largest scores, ascending; of equal scores, the earlier block wins. The last `local` blocks, up to the row's own, are
- * always chosen. A row with at most as many blocks gets no list and sees all.
+ * Chooses the blocks of `length` tokens that a row attends to. With weights (DeepSeek's lightning indexer), a row gets
+ * one list, and the score of position p is the sum over heads of weight * max(0, q . key of p). Without weights
+ * (MiniMax M3), a row gets one list per head, and the score of position p is q . key of p. The score of a block is the
+ * largest score of its positions. A list has the blocks with the largest scores, in ascending order; of equal scores,
+ * the earlier block wins. The last `local` blocks, up to the row's own, are always chosen. A row that has no more
+ * blocks than a list holds gets no list and attends to all tokens.
  */
 export const CHOOSE = opKind({
   op: "choose",
@@ -34,7 +35,7 @@ export const CHOOSE = opKind({
   }),
 });
 
-/** The blocks of tokens that each row attends to: one list, or one per head that chose. */
+/** The blocks of tokens that each row attends to: one list per row, or one list per row and choosing head. */
 export interface Choices {
   readonly lists: Value;
   /** Number of blocks per list. */
@@ -44,17 +45,17 @@ export interface Choices {
 }
 
 export interface ChooseOptions {
-  /** Number of blocks that each row attends to. */
+  /** Number of blocks that a row attends to, per list. */
   readonly count: number;
-  /** Factors of the heads, whose scores are added; by default each head chooses for itself. */
+  /** Factors of the heads' scores, which are then added. Without weights, each head chooses its own blocks. */
   readonly weights?: Value;
   /** Number of tokens per block; by default 1. */
   readonly length?: number;
-  /** Number of last blocks that are always chosen; by default 0. */
+  /** Number of most recent blocks that are always chosen; by default 0. */
   readonly local?: number;
 }
 
-/** Returns the blocks that each row attends to. The heads read one KV head's keys. */
+/** Returns the blocks that each row attends to. All heads read the keys of one KV head. */
 export function choose(
   b: PlanBuilder,
   q: Value,

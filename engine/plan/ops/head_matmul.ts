@@ -30,7 +30,7 @@ export const HEAD_MATMUL = opKind({
 });
 
 export interface HeadMatrices {
-  /** The tensor [columns, rows, heads], or the rows of each head in another tensor. */
+  /** A tensor [columns, rows, heads], or some rows of each head in another tensor. */
   readonly weight: string | HeadRowsOf;
   readonly heads: number;
   /** Number of rows of each head's matrix. */

@@ -13,7 +13,10 @@ export const RECALL = opKind({
   text: (op, t) => `${t.buffer(op.out)} = recall(${t.buffer(op.x)})`,
 });
 
-/** Begins the plan's draft with rows of the previous step. Layers of the draft read the caches of the last `layers` layers. */
+/**
+ * Begins the plan's draft with rows of the previous step. The draft's layers read the last `layers` layers of the KV
+ * cache.
+ */
 export function recall(b: PlanBuilder, x: Value, layers = 1): Value {
   b.beginDraft(layers);
   const out = b.floats("recalled", x.rows, x.columns);
