@@ -135,7 +135,7 @@ export class KernelModel implements Disposable {
     return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
   }
 
-  /** Drafts one token per sequence from a row of the previous step. Returns the candidates of each. */
+  /** Drafts one token per sequence from a row of the previous step. Returns the candidates of each token. */
   async draft(
     runs: readonly (Pick<Run, "blockTable" | "wanted"> & {
       token: number;
@@ -157,7 +157,7 @@ export class KernelModel implements Disposable {
     return rows;
   }
 
-  /** Drafts in one pass: a run's rows attend to each other. Returns the candidates of each run. */
+  /** Drafts in one pass, in which the rows of a run attend to each other. Returns the candidates of each run. */
   async draftBlocks(
     runs: readonly Required<Pick<Run, "tokens" | "cached" | "blockTable" | "wanted">>[],
   ): Promise<Candidates[][]> {

@@ -30,7 +30,7 @@ function cellsOf(text: string, first: RegExp): string[][] {
   return rows.filter(([cell]) => first.test(cell));
 }
 
-/** Compares a part of a document with its source, or writes it if UPDATE_SNAPSHOTS is set. */
+/** Compares a part of a document with `made`. If UPDATE_SNAPSHOTS is set, writes `made` into the document. */
 async function assertMade(document: string, part: RegExp, made: string): Promise<void> {
   const text = await read(document);
   assert(part.test(text), `${document} has no ${part}`);
@@ -51,7 +51,7 @@ const JOINING = new Set(
     .split(" "),
 );
 
-/** Returns the words of a list of architectures, except joining words. */
+/** Returns the names in a list of architectures: its words without the joining words. */
 function architecturesIn(list: string): string[] {
   return list.match(/[A-Za-z][\w.-]*\w/g)!.filter((word) => !JOINING.has(word));
 }
@@ -100,7 +100,7 @@ Deno.test("claims: the README and the changelog state the number of families in 
 });
 
 Deno.test("claims: MODELS.md states the number of formats of tool calls in the registry", async () => {
-  // The last format is the general one.
+  // The last format is the general format.
   await assertMade(
     "docs/MODELS.md",
     /(?<=tool calls in )\w+(?= formats of)/,

@@ -17,7 +17,7 @@ interface MiniCpmShape extends Stretched {
   readonly baseWidth: number;
 }
 
-/** Writes LongRoPE's factors of a rotated head, or of its rotated part. */
+/** Writes LongRoPE's factors for a head, or for the rotated part of a head. */
 export function writeLongRope(
   file: SynthFile,
   { rotated, headDim }: { readonly rotated?: number; readonly headDim: number },

@@ -372,7 +372,7 @@ const SIGMOIDS = {
       // With more experts, near ties between them would dominate the distances, also in llama.cpp.
       experts: { count: 8, used: 2, feedForward: 256, shared: 1, scale: 1.25 },
       leadingDense: 1,
-      // Each further choice of blocks or experts that rounding turns would change all answers after it.
+      // More layers have more choices of blocks and experts. If rounding changes one choice, all later results differ.
       layers: 2,
       indexer: { headDim: 64, blocks: 2, length: 32 },
     },

@@ -3,15 +3,15 @@ import { greedyRequest, type LogitsRequest } from "../../engine/backend/backend.
 import { kernelBackend, KernelModel } from "../../testing/kernel_model.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/* Candidates of a row of logits that several threads compute together. */
+/* Several threads together compute the candidates of a row of logits. */
 
-/** Several parts of 1,024 logits, and a part that is not whole. */
+/** Number of logits: several parts of 1,024, and an incomplete part. */
 const VOCABULARY = 5000;
 const LIMITS = { kvBlocks: 8, maxRows: 16, maxLogitRows: 8 };
 
 const MODEL = synthesize({ architecture: "llama", seed: 11, types: ["Q8_0"], vocabulary: VOCABULARY });
 
-/** Allows every token whose number divided by 7 leaves a rest of `rest`, except the tokens from 1,000 to 3,000. */
+/** Returns a mask. It allows the tokens whose id modulo 7 is `rest`, except the tokens from 1,000 to 3,000. */
 function maskOf(rest: number): Promise<Uint32Array> {
   const mask = new Uint32Array(Math.ceil(VOCABULARY / 32));
   for (let token = rest; token < VOCABULARY; token += 7) {
@@ -52,7 +52,7 @@ const REQUESTS: readonly Partial<LogitsRequest>[] = [
   ...Array.from({ length: 20 }, (_, i) => drawing(i + 4)),
 ];
 
-Deno.test("candidates: threads that share a row compute the bits of one thread", async () => {
+Deno.test("candidates: several threads that share a row give the same bits as one thread", async () => {
   using alone = await KernelModel.load(MODEL, LIMITS, await kernelBackend({ threads: 1 }));
   using together = await KernelModel.load(MODEL, LIMITS, await kernelBackend({ threads: 4 }));
   for (const rows of [1, 2, 3]) {

@@ -1,4 +1,4 @@
-/** MiniMax M3's attention to chosen blocks of tokens. Its seeded model chooses 2 blocks of 32 tokens. */
+/** MiniMax M3's attention to chosen blocks of tokens. The seeded model chooses 2 blocks of 32 tokens. */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { readPlan } from "../../engine/architectures/registry.ts";
 import { KV_TYPES } from "../../engine/backend/backend.ts";
@@ -11,7 +11,7 @@ import { fullTier } from "../../testing/tier.ts";
 const THRESHOLD = 2 * 32;
 const BYTES = mixedModel("minimax-m3", ["Q8_0", "F16"]);
 
-/** Loads the model with other numbers of the indexer. */
+/** Loads the model with other values of the indexer's keys. */
 function withIndexer(numbers: Readonly<Record<string, number | undefined>>, options: CpuModelOptions = {}) {
   const build = (file: GgufFile) => {
     const keys = Object.entries(numbers);
@@ -22,7 +22,7 @@ function withIndexer(numbers: Readonly<Record<string, number | undefined>>, opti
   return KernelModel.loadAs(build, BYTES, LIMITS, { threads: 2, ...options });
 }
 
-Deno.test("block attention: rows up to the threshold have the bits of dense attention", async () => {
+Deno.test("block attention: has the bits of dense attention for rows up to the threshold", async () => {
   using sparse = await withIndexer({});
   using dense = await withIndexer({ top_k: 64 });
   const short = { prompt: THRESHOLD - ANSWER, chunk: 40 };
@@ -31,13 +31,13 @@ Deno.test("block attention: rows up to the threshold have the bits of dense atte
   assertNotEquals((await bits(sparse, long)).at(-1), (await bits(dense, long)).at(-1));
 });
 
-// With blocks of 128 tokens, kernels skip whole chunks; which ones depends on the rows of a tile.
+// With blocks of 128 tokens, kernels skip whole chunks. The rows of a tile decide which chunks.
 const SHAPES = [{}, { block_size: 128, top_k: 1 }, { block_size: 20, top_k: 3, local_blocks: 2 }];
 
 for (const [i, numbers] of SHAPES.entries()) {
   const what = Object.entries(numbers).map(([name, value]) => `${name} ${value}`).join(", ") ||
     "as in the file";
-  Deno.test(`block attention, ${what}: cuts and company change no bit beyond the threshold`, async () => {
+  Deno.test(`block attention, ${what}: chunked prefill and other sequences change no bit beyond the threshold`, async () => {
     const kvType = KV_TYPES[i];
     using model = await withIndexer(numbers, { kvType });
     const whole = await bits(model, { chunk: PROMPT });
@@ -48,7 +48,7 @@ for (const [i, numbers] of SHAPES.entries()) {
 }
 
 for (const kvType of KV_TYPES) {
-  fullTier.test(`block attention: cuts and company change no bit in a KV cache in ${kvType}`, async () => {
+  fullTier.test(`block attention: chunked prefill and other sequences change no bit with ${kvType}`, async () => {
     for (const numbers of SHAPES) {
       using model = await withIndexer(numbers, { kvType });
       const whole = await bits(model, { chunk: PROMPT });

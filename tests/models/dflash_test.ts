@@ -17,7 +17,7 @@ const PASSES = [
 ] as const;
 const RELATIVES = { "markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2" };
 
-Deno.test("dflash: a drafter is refused for a wrong pass, and its relatives by name", async () => {
+Deno.test("dflash: refuses drafters with invalid keys, and refuses DSpark and DFlash2 by name", async () => {
   const model = synthesize({ architecture: "llama", types: ["Q8_0"], seed: 1, layers: LAYERS });
   for (const [options, message] of PASSES) {
     await withFiles(model, synthesizeDflash(model, { ...DFLASH, ...options }), async (model, draft) => {

@@ -14,11 +14,11 @@ export interface DraftModel {
 }
 
 export interface DrafterCase {
-  /** Returns the drafter's file for the model's file. */
+  /** Returns the bytes of the drafter's file for a model's file. */
   readonly make: (model: Uint8Array) => Uint8Array<ArrayBuffer>;
   /** The drafter's own vocabulary, as token ids of the model. */
   readonly tokens?: readonly number[];
-  /** Whether all tokens of a draft have the position of the first one, and see the tokens before it. */
+  /** Whether all tokens of a draft have the position of the first one, and attend to the tokens before it. */
   readonly onePosition?: boolean;
   /** The mask token of a drafter that drafts all tokens in one pass. */
   readonly mask?: number;
@@ -38,7 +38,7 @@ export const DRAFT_MODELS: readonly DraftModel[] = [
     .map((architecture) => model(architecture, "F32")),
 ];
 
-/** Returns a model without a draft layer, with a drafter. */
+/** Returns a model without a draft layer, and its EAGLE-3 drafter. */
 const drafted = (
   name: string,
   architecture: Architecture,
@@ -49,7 +49,10 @@ const drafted = (
   drafter: { tokens: drafter.tokens, make: (model) => synthesizeEagle3(model, { ...drafter, seed: 1 }) },
 });
 
-/** The drafters share different tensors with the model and have different norms. Layer 4 means the last layer's output. */
+/**
+ * The drafters differ in their norms and in the tensors that they share with the model. Layer 4 means the last layer's
+ * output.
+ */
 export const EAGLE3_MODELS: readonly DraftModel[] = [
   drafted("llama-F32", "llama", {
     type: "F32",
@@ -69,7 +72,7 @@ export const EAGLE3_MODELS: readonly DraftModel[] = [
   )),
 ];
 
-/** Returns a model of Gemma 4 with its drafter. */
+/** Returns a model of Gemma 4 and its drafter. */
 const assisted = (architecture: Architecture, type: TensorType): DraftModel => ({
   name: `assistant-${architecture}-${type}`,
   options: { architecture, types: [type], seed: 1 },
@@ -84,7 +87,7 @@ export const ASSISTANT_MODELS: readonly DraftModel[] = [
 ];
 
 const MASK = 498;
-/** Returns a model with a DFlash drafter. */
+/** Returns a model and its DFlash drafter. */
 const inOnePass = (
   architecture: Architecture,
   drafter: Omit<DflashOptions, "seed" | "mask">,
@@ -98,7 +101,10 @@ const inOnePass = (
   },
 });
 
-/** The drafters share different tensors with the model. Layers with a window are causal, except in the last drafter. */
+/**
+ * The drafters differ in the tensors that they share with the model. Layers with a window are causal, except in the
+ * last drafter.
+ */
 export const DFLASH_MODELS: readonly DraftModel[] = [
   inOnePass("llama", {
     type: "F32",

@@ -46,7 +46,7 @@ const MODELS = [
 ];
 const modelOf = (name: string) => ALL.find((model) => model.name === name)!;
 
-/** Returns the tier that tests a model. Drafters of other files are tested only in the full tier. */
+/** Returns the tier that tests a model. Drafters in their own files are tested only in the full tier. */
 const tierOf = (name: string) => modelOf(name).drafter ? fullTier : Deno;
 
 /** Returns the number of entries that precede a draft's token, and the token's position. */
@@ -56,7 +56,10 @@ function placeOf(name: string, position: number, drafted: number) {
     : { cached: position + drafted };
 }
 
-/** Log-probabilities of the exact steps' tokens, along consecutive drafts, or in one pass with mask tokens. */
+/**
+ * Returns compy's log-probabilities of the tokens in the exact steps, from consecutive drafts or from one pass with
+ * mask tokens.
+ */
 async function drafted(
   name: string,
   model: KernelModel,
@@ -192,7 +195,7 @@ async function sameAsAlone(name: string): Promise<void> {
   }
 }
 
-fullTier.test("drafts: blocks of sequences are the same as when each runs alone", async () => {
+fullTier.test("drafts: a pass over several sequences gives the same drafts as a pass per sequence", async () => {
   const { drafter } = modelOf("dflash-qwen35-Q8_0");
   using model = await open(modelOf("dflash-qwen35-Q8_0"));
   const runs = [3, 40, 70].map((length, slot) => (

@@ -1,4 +1,4 @@
-/** Drafters in their own files with batches, a batch that resumes, and LoRA adapters: answers equal those without drafts. */
+/** Drafters in their own files with batches, a resumed batch and LoRA adapters: drafts do not change answers. */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { loadModel, type LoadOptions, runBatch } from "../../mod.ts";
 import { fullTier } from "../../testing/tier.ts";
@@ -7,7 +7,7 @@ import { synthAdapter } from "./lora_files.ts";
 
 const LINES = 16;
 
-/** Answers with 48 tokens each; half of them greedy. */
+/** Requests for answers of 48 tokens; half of the requests are greedy. */
 function line(i: number): string {
   const sampling = i % 2 === 0 ? { temperature: 0 } : { temperature: 0.7, seed: i };
   const prompt = [40 + i, 41 + i, 50, 43 + i];
@@ -30,7 +30,7 @@ async function answersIn(path: string): Promise<Answers> {
   return { choices, accepted };
 }
 
-/** Runs a batch in `folder`. `stopAfter`: stops the batch after this number of answers, and runs it again. */
+/** Runs a batch in `folder`. With `stopAfter`, stops the batch after this number of answers and resumes it. */
 async function run(
   folder: string,
   name: string,
@@ -58,9 +58,9 @@ async function run(
 const CASES: readonly Case[] = ["llama", "gemma4", "llama with DFlash"];
 
 for (const name of CASES) {
-  fullTier.test(`drafters: ${name}'s batches have the answers without drafts, also after a stop and with an adapter`, async () => {
+  fullTier.test(`drafters: ${name}'s drafts change no answer of a batch, also after a stop and with an adapter`, async () => {
     const { model, drafter } = repeating(name);
-    // A small change, so that the model still repeats tokens.
+    // The adapter changes little, so the model still repeats tokens.
     const adapter = synthAdapter(model, { seed: 2, rank: 4, alpha: 40 });
     await withFiles(model, drafter, async (path, draft) => {
       const folder = path.replace(/\/[^/]*$/, "");

@@ -19,7 +19,7 @@ export interface DraftingModel {
   readonly opened: OpenedDrafter;
 }
 
-/** Calls `use` with the paths of two files, which are removed afterwards. */
+/** Writes both files to a folder, calls `use` with their paths, and removes the folder. */
 export async function withFiles<T>(
   model: Uint8Array,
   drafter: Uint8Array,
@@ -36,7 +36,7 @@ export async function withFiles<T>(
   }
 }
 
-/** Loads a model with a drafter, from the bytes of their files. */
+/** Loads a model and its drafter from the bytes of their files. */
 export function loadWithDrafter(
   model: Uint8Array,
   drafter: Uint8Array,
@@ -51,7 +51,7 @@ export function loadWithDrafter(
   });
 }
 
-/** Tokens and layers of the models. */
+/** Number of tokens and layers of the models. */
 export const VOCABULARY = 500;
 export const LAYERS = 4;
 /** Vocabulary of drafters that have their own: the model's tokens in reverse order. */
@@ -67,7 +67,7 @@ function floatsOf(bytes: Uint8Array, name: string): Float32Array {
   return new Float32Array(bytes.buffer as ArrayBuffer, offset, byteLength / 4);
 }
 
-/** A model's architecture, and the kind of drafter if it is not the usual one. */
+/** A model's architecture, followed by the kind of drafter if it is DFlash. */
 export type Case = "llama" | "qwen35" | "gemma4" | "llama with DFlash" | "qwen35 with DFlash";
 
 /** Returns a seeded model that often repeats tokens, and a drafter that proposes the last token again. */
@@ -79,7 +79,8 @@ export function repeating(name: Case): Files {
 }
 
 /**
- * The drafter proposes the model's most likely token. Its vocabulary has the model's tokens in reverse order.
+ * Returns a drafter that proposes the model's most likely token. Its vocabulary has the model's tokens in reverse
+ * order.
  */
 function repeatingEagle3(model: Uint8Array<ArrayBuffer>): Files {
   const options: Eagle3Options = { type: "F32", seed: 1, layers: [1, 2, LAYERS], tokens: REVERSED };
@@ -90,7 +91,10 @@ function repeatingEagle3(model: Uint8Array<ArrayBuffer>): Files {
   return { model, drafter };
 }
 
-/** The drafter's projection returns the last layer's row, for which its output matrix has the model's tokens in reverse order. */
+/**
+ * Makes the drafter's projection return the last layer's row. Its output matrix has the model's tokens in reverse
+ * order.
+ */
 function proposeLastRow(model: Uint8Array, drafter: Uint8Array): void {
   const embedding = floatsOf(model, "token_embd.weight");
   if (parseGguf(model).tensors.has("output.weight")) floatsOf(model, "output.weight").set(embedding);
@@ -104,7 +108,7 @@ function proposeLastRow(model: Uint8Array, drafter: Uint8Array): void {
   for (let row = 0; row < width; row++) projection[row * 3 * width + 2 * width + row] = 1;
 }
 
-/** The drafter has one layer, which returns the mean of the last rows. Its mask token adds nothing. */
+/** Returns a drafter with one layer, which computes the mean of the last rows. Its mask token adds nothing. */
 function repeatingDflash(model: Uint8Array<ArrayBuffer>): Files {
   const embedding = floatsOf(model, "token_embd.weight");
   const width = embedding.length / VOCABULARY;
@@ -130,8 +134,8 @@ function repeatingDflash(model: Uint8Array<ArrayBuffer>): Files {
 }
 
 /**
- * The drafter has the first columns of the model's embedding, and its layers add nothing. It is wrong after every third
- * token.
+ * Returns a drafter with the first columns of the model's embedding. Its layers add nothing. It drafts a wrong token
+ * after every third token.
  */
 function repeatingGemma4(model: Uint8Array<ArrayBuffer>): Files {
   for (const name of parseGguf(model).tensors.keys()) {

@@ -1,4 +1,7 @@
-/** Tests drafters of other files with the kernels: answers equal those without drafts, and drafters of other models are refused. */
+/**
+ * Tests drafters in their own files with the kernels: drafts do not change answers, and drafters for other models are
+ * refused.
+ */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GgufError } from "../../engine/gguf/errors.ts";
 import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
@@ -75,7 +78,7 @@ for (
   const architecture of ["llama", "qwen35", "gemma4", "llama with DFlash", "qwen35 with DFlash"] as const
 ) {
   const { test } = architecture.startsWith("llama") ? Deno : fullTier;
-  test(`drafters: ${architecture}'s answers take fewer steps and are those without drafts`, async () => {
+  test(`drafters: ${architecture}'s answers take fewer steps and equal answers without drafts`, async () => {
     const { model, drafter } = repeating(architecture);
     await withFiles(model, drafter, async (model, draft) => {
       const run = (options: Partial<LoadOptions>) =>
@@ -87,7 +90,8 @@ for (
       const drafted = await run({ speculate: "draft", draft });
       assertEquals(drafted.answers, plain.answers);
       const { acceptedTokens, draftedTokens } = drafted.stats;
-      // The cost model may leave texts with wrong drafts without drafts. Under memory pressure, all texts have drafts.
+      // The cost model may stop drafting for texts whose drafts are wrong. Under memory pressure, all texts have
+      // drafts.
       assert(acceptedTokens > 10, `${acceptedTokens} of ${draftedTokens}`);
       assert(drafted.stats.steps < plain.stats.steps, `${drafted.stats.steps} steps`);
       assertEquals(drafted.stats.cachedTokens, plain.stats.cachedTokens);
@@ -107,7 +111,7 @@ const SCARCE = [
 ] as const;
 
 for (const [architecture, kvType] of SCARCE) {
-  const what = `${architecture}'s answers in ${kvType} are those without drafts under memory pressure`;
+  const what = `${architecture}'s answers in ${kvType} equal answers without drafts under memory pressure`;
   fullTier.test(`drafters: ${what}`, () => underPressure(architecture, kvType));
 }
 
@@ -188,7 +192,10 @@ fullTier.test("drafters: stored prompts include the keys and values of all of DF
   );
 });
 
-/** Compares answers with stored prompts. The first drafter reads them after a restart, and the other one does not. */
+/**
+ * Compares answers with and without stored prompts. After a restart, `drafter` reads the stored prompts and `other`
+ * does not.
+ */
 async function storedWith(model: Uint8Array, drafter: Uint8Array, other: Uint8Array): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
@@ -283,13 +290,13 @@ const REFUSED: readonly (readonly [what: string, model: Uint8Array, drafter: Uin
       "must be 3 numbers of layers (got 1, 2)",
     ],
     [
-      "an architecture that hands out no rows",
+      "an architecture without hidden rows for drafters",
       other("gemma3n"),
       synthesizeEagle3(other("gemma3n"), DRAFTER),
       'architecture "gemma3n" hands out no rows for a drafter',
     ],
     [
-      "another architecture than Gemma 4",
+      "a model that is not Gemma 4",
       other("llama"),
       assistant({}),
       'it drafts for "gemma4", the model is "llama"',

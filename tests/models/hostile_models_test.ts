@@ -18,9 +18,9 @@ import { synthesize } from "../../testing/synth/synth.ts";
 import { isFullTier } from "../../testing/tier.ts";
 
 /*
- * Hostile files: each family's model gets every key and tensor corrupted in every way that the format allows, including
- * missing keys that the reader asks for. Each file must load, or be refused with a message that names a key or
- * tensor, without other errors and without long delays.
+ * Hostile files. In a model of each family, every key and tensor is corrupted in every way that the format allows; keys
+ * that the reader asks for may also be missing. Each file must load, or be refused with a message that names a key or
+ * tensor. Other errors and long delays are failures.
  */
 
 const SLOWEST_MS = 2000;
@@ -142,7 +142,7 @@ const TAKEN = isFullTier ? ALL : [
 ];
 
 for (const architecture of TAKEN) {
-  Deno.test(`${architecture}: a file with a corrupted key or tensor loads, or is refused with the name of a key or tensor`, async () => {
+  Deno.test(`${architecture}: loads or refuses a file with a corrupted key or tensor, and names it when it refuses`, async () => {
     const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
     try {
       await Deno.writeFile(path, synthesize({ architecture, types: ["Q8_0"], seed: 1 }));

@@ -1,4 +1,4 @@
-/** Engines on two NUMA nodes beside adapters, images and a prompt store: the same answers as one engine. */
+/** Engines on two NUMA nodes with adapters, images and a prompt store give the same answers as one engine. */
 import { assertEquals, assertNotEquals } from "@std/assert";
 import { loadOnNodes } from "../../engine/load/load_nodes.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
@@ -14,7 +14,7 @@ const NODES = "0/0";
 
 type Options = Omit<LoadOptions, keyof typeof LOAD>;
 
-/** Loads the model on one node, or on each of two, and closes it after `run`. */
+/** Loads the model in one engine (`off`), or in one engine per node. Closes the engines after `run`. */
 async function on<T>(numa: "off" | typeof NODES, options: Options, run: (engine: Engine) => Promise<T>) {
   const { engine, nodes } = await loadOnNodes({ ...LOAD, ...options, numa });
   try {
@@ -41,7 +41,7 @@ async function writeModel(path: string): Promise<Uint8Array> {
   return model;
 }
 
-Deno.test("numa: each node answers with and without a LoRA adapter as one engine does", async () => {
+Deno.test("numa: each node gives the same answers as one engine, with and without a LoRA adapter", async () => {
   await withFolder(async (folder) => {
     const [model, adapter] = [`${folder}/model.gguf`, `${folder}/adapter.gguf`];
     await Deno.writeFile(adapter, synthAdapter(await writeModel(model), { seed: 1, rank: 4 }));
@@ -68,7 +68,7 @@ Deno.test("numa: each node answers with and without a LoRA adapter as one engine
   });
 });
 
-Deno.test("numa: each node answers about images as one engine does", async () => {
+Deno.test("numa: each node gives the same answers about images as one engine", async () => {
   await withFiles({ tower: "qwen3vl", type: "Q8_0", seed: 5 }, async (files) => {
     const images = await Promise.all(["a", "b"].map((seed) => prepared(picture(seed, 96, 64), files)));
     const ask = async (engine: Engine, image: number) => {
@@ -87,7 +87,7 @@ Deno.test("numa: each node answers about images as one engine does", async () =>
   });
 });
 
-Deno.test("numa: the nodes share a prompt store, and a store without room changes no answer", async () => {
+Deno.test("numa: the nodes share a prompt store, and a full store changes no answer", async () => {
   await withFolder(async (folder) => {
     const model = `${folder}/model.gguf`;
     await writeModel(model);

@@ -23,7 +23,7 @@ interface Header {
   /** Type of all matrices except experts, and type of experts. */
   readonly type: TensorType;
   readonly experts?: TensorType;
-  /** Keys of the published file that are added or replaced, in the architecture's namespace. */
+  /** Keys to add or replace, as in the published file. Names lack the architecture's prefix. */
   readonly keys?: Readonly<Record<string, number | readonly number[]>>;
   /** Whether each expert's gate and up are one matrix. */
   readonly fused?: boolean;
@@ -120,7 +120,7 @@ const HEADERS: Readonly<Record<string, Header>> = {
       perToken: 3.0,
     },
   },
-  // A file of which llama.cpp's issue 27718 tells; a converter had written zeros for all layers.
+  // llama.cpp's issue 27718 reports this file. A converter had written zeros for all layers.
   "Nemotron 3.5 Lightning without KV heads": {
     family: "nemotron_h_moe",
     like: "nemotron-3-nano-30b-a3b",
@@ -249,7 +249,7 @@ const HEADERS: Readonly<Record<string, Header>> = {
   },
 };
 
-/** Collects keys and tensors, and makes no weights. A later value of a key replaces an earlier one. */
+/** Collects keys and tensors without computing weights. A later value of a key replaces an earlier value. */
 class Listing implements Sink {
   readonly entries = new Map<string, Entry>();
   readonly tensors: OutputTensor[] = [];

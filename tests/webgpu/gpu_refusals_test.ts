@@ -52,7 +52,7 @@ fullTier.test("refusals: embedding and reranking models are refused at load, and
   });
 });
 
-fullTier.test("refusals: the GPU runs the architectures that docs/MODELS.md lists and names what it lacks for others", async () => {
+fullTier.test("refusals: the GPU runs the architectures that docs/MODELS.md lists, and errors name what it lacks for others", async () => {
   const runs: string[] = [];
   for (const architecture of Object.keys(SYNTH_MODELS) as Architecture[]) {
     const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
@@ -66,7 +66,7 @@ fullTier.test("refusals: the GPU runs the architectures that docs/MODELS.md list
   }
   const page = await Deno.readTextFile(new URL("../../docs/MODELS.md", import.meta.url));
   const [, row] = /^\| decoders on the CPU and the GPU \| (.*)$/m.exec(page)!;
-  // Other names of the row are architectures with the decoder of one of these families.
+  // The row's other names are architectures that use the decoder of one of these families.
   const named = new Set(row.match(/\w+/g)!.filter((name) => name in SYNTH_MODELS));
   assertEquals(runs.sort(), [...named].sort());
 });

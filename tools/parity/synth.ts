@@ -62,7 +62,7 @@ SHAPES.set("qwen3-vl-2b-mmproj", {
   write: (file, layers) => writeTower(file, { ...QWEN3_VL_2B, layers }, "F32", 2048),
 });
 
-/** A drafter like z-lab/Qwen3-4B-DFlash-b16, five layers of Qwen3-4B, for a model of Qwen3.5-4B with its vocabulary. */
+/** A drafter like z-lab/Qwen3-4B-DFlash-b16 (five layers of Qwen3-4B), but for Qwen3.5-4B and its vocabulary. */
 SHAPES.set("qwen3.5-4b-dflash", {
   architecture: "dflash",
   layers: 5,

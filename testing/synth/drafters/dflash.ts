@@ -13,14 +13,14 @@ export interface DflashShape {
   readonly feedForward: number;
 }
 
-/** The keys and tensors of a drafter, besides its tokens. */
+/** Options for the keys and tensors of a drafter, except its token table. */
 export interface DflashParts extends Pick<Eagle3Options, "layers" | "columns" | "tokens" | "sharesOutput"> {
   /** Differences from the usual shape. */
   readonly shape?: Partial<DflashShape>;
   readonly mask: number;
-  /** Maximum rows of a pass. Undefined: the file has no such key. */
+  /** Maximum number of rows in a pass. If undefined, the file lacks the key. */
   readonly rows?: number;
-  /** The window of the layers that `slides` names; by default all. */
+  /** The window in tokens of the layers whose entry in `slides` is true; by default of all layers. */
   readonly window?: number;
   readonly slides?: readonly boolean[];
   /** Value of the key `attention.causal`. */
@@ -41,7 +41,7 @@ export function synthesizeDflash(model: Uint8Array, options: DflashOptions): Uin
   });
 }
 
-/** Writes a drafter for a model with these columns and tokens. */
+/** Writes a drafter for a model with this number of columns and tokens. */
 export function writeDflash(
   file: SynthFile,
   [width, vocabulary]: readonly [columns: number, tokens: number],

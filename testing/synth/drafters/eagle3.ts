@@ -11,9 +11,9 @@ export interface Eagle3Options {
   readonly layers: readonly number[];
   /** Columns of the drafter's rows. If undefined, the drafter has the model's width and shares the model's embedding. */
   readonly columns?: number;
-  /** Wrong number of columns of the model's rows, to test the error. Undefined: the right number. */
+  /** A wrong number of columns of the model's rows, to test the error. By default the right number. */
   readonly width?: number;
-  /** The drafter's own vocabulary, as token ids of the model. Undefined: the model's vocabulary. */
+  /** The drafter's own vocabulary, as token ids of the model. By default the model's vocabulary. */
   readonly tokens?: readonly number[];
   /** Whether the drafter uses the model's output matrix. */
   readonly sharesOutput?: boolean;

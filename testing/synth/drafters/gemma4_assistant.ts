@@ -1,4 +1,4 @@
-/** Seeded drafters for seeded models of Gemma 4, whose KV caches they read. */
+/** Seeded drafters for seeded models of Gemma 4. They read the models' KV caches. */
 import { parseGguf } from "../../../engine/gguf/reader.ts";
 import type { TensorType } from "../../../engine/gguf/types.ts";
 import { writeFeedForward } from "../decoder.ts";
@@ -13,7 +13,7 @@ export interface Gemma4AssistantOptions {
 }
 
 const [COLUMNS, HEADS, FEED_FORWARD] = [128, 4, 256];
-/** Per layer whether it has a window. */
+/** Whether each layer has a window. */
 const SLIDES = [true, true, true, false];
 
 /** Returns the bytes of a drafter's GGUF file for the GGUF file `model`. */

@@ -248,7 +248,10 @@ export function writeLatentAttention(file: SynthFile, block: string, shape: Late
   file.matrix(`${block}.attn_output`, heads * valueLength, embedding);
 }
 
-/** Writes the matrices of queries and of the latent row. Larger weights of the queries' norm make scores differ more. */
+/**
+ * Writes the matrices that compute the queries and the latent row. With larger weights of the queries' norm, scores
+ * differ more.
+ */
 export function writeLatentRows(
   file: SynthFile,
   block: string,

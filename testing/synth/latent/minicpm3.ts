@@ -5,14 +5,17 @@ import { type Dimensions, type SynthModel, TINY } from "../model.ts";
 import type { SynthFile } from "../file.ts";
 import { type LatentDimensions, writeLatentRows } from "./latent.ts";
 
-/** Mean weight of the queries' norm. Attention weighs little beside the scaled embedding, so its scores must differ much. */
+/** Mean weight of the queries' norm. Attention adds little to the scaled embedding, so its scores must differ much. */
 const QUERY_NORM = 6;
 
 interface MiniCpm3Shape extends Dimensions, LatentDimensions {
   readonly originalContext?: number;
 }
 
-/** As converters write it: value heads share the embedding's width, without a key. Tests run in long contexts. */
+/**
+ * As in converters' files, no key states the width of value heads: together they have the embedding's width. Tests run
+ * in long contexts.
+ */
 export const MINICPM3: SynthModel<MiniCpm3Shape> = {
   tiny: {
     ...TINY,

@@ -235,7 +235,7 @@ export const GLM5: Published = sparse("glm-dsa", {
   mlp_layer_types: ["dense", "sparse"],
 });
 
-/** LongRoPE's factors as the seeded file has them. */
+/** LongRoPE's factors, as in the seeded file. */
 const factors = (most: number) => Array.from({ length: 16 }, (_, i) => 1 + most * i / 16);
 
 export const MINICPM3: Published = {

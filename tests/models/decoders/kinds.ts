@@ -22,7 +22,7 @@ export type Kind =
 export interface Decoder {
   readonly architecture: Architecture;
   readonly kind: Kind;
-  /** Names of the plan's ops. A choice by each head differs from a choice by weighted heads. */
+  /** Names of the plan's ops. The op `choose` has two names: with weights, and without. */
   readonly ops: ReadonlySet<string>;
   /** Signature of the plan, equal for models with the same ops and the same kinds of cache. */
   readonly signature: string;

@@ -1,4 +1,4 @@
-"""A DFlash drafter ("DFlash", arXiv 2602.06036): layers that predict a block of tokens in one pass, beside projected rows of the model."""
+"""A DFlash drafter ("DFlash", arXiv 2602.06036): layers that predict several tokens in one pass, from projected rows of the model."""
 import numpy as np
 
 from model import Cache, Model, softmax
@@ -10,13 +10,13 @@ class DFlash(Model):
         self.tokens = next((t.data for t in reader.tensors if t.name == "d2t"), None)
 
     def sight(self, layer):
-        """The layer's window, 0 for none, and whether its rows see only positions up to their own."""
+        """Returns the layer's window (0 for none), and whether its rows attend only to positions up to their own."""
         window = self.key("attention.sliding_window", 0)
         slides = window > 0 and bool(self.key("attention.sliding_window_pattern", [True] * self.layers)[layer])
         return (window if slides else 0), self.key("attention.causal", slides)
 
     def attend(self, block, context, layer):
-        """Attention of the block's rows to the context rows before them and to each other."""
+        """Returns the attention of the block's rows to the context rows before the block and to each other."""
         name, before, n = f"blk.{layer}", len(context), len(block)
         project = lambda x, part, heads: self.linear(x, f"{name}.attn_{part}").reshape(len(x), heads, self.head_dim)
         both = np.concatenate([context, block])
@@ -32,7 +32,7 @@ class DFlash(Model):
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
 
     def drafts_of(self, model, tokens, steps, top):
-        """Returns the predictions of `steps` mask tokens after the last token: each one's most likely token, and the
+        """Returns the predictions of `steps` mask tokens after the last token: for each its most likely token, and the
         log-probabilities of the `top` most likely tokens."""
         shared = lambda name: self if f"{name}.weight" in self.weights else model
         hidden = model.layer_rows(tokens[:-1], Cache(model.layers))

@@ -181,7 +181,7 @@ class Gemma4Assistant(Gemma4):
         return self.linear(mixed.reshape(1, -1), f"{name}.attn_output")
 
     def drafts_of(self, model, tokens, steps, top):
-        """As Eagle3.drafts_of. All steps have the position of the last token, and see the tokens before it."""
+        """As Eagle3.drafts_of. All steps have the position of the last token, and attend to the tokens before it."""
         cache, position, token, out = Cache(model.layers), len(tokens) - 1, tokens[-1], []
         hidden = model.rows(tokens[:-1], cache)[-1:]
         for _ in range(steps):

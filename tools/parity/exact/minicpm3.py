@@ -1,4 +1,4 @@
-"""MiniCPM3: DeepSeek's attention in a dense model. One matrix has each head's keys and values. Scales are not in the file."""
+"""MiniCPM3: DeepSeek's attention in a dense model. One tensor has the matrices for each head's keys and values. The file does not contain the scales."""
 import numpy as np
 
 from deepseek2 import DeepSeek2

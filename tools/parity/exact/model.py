@@ -170,7 +170,7 @@ class Model:
         return np.ones(len(positions))
 
     def hidden(self, x, layer, cache, seen):
-        """The tokens that each row does not see: (tokens, seen), or (kv heads, 1, tokens, seen)."""
+        """Returns which tokens each row does not attend to: (tokens, seen), or (kv heads, 1, tokens, seen)."""
         position, seen = cache.length + np.arange(len(x))[:, None], np.arange(seen)
         window = self.window(layer)
         return (seen > position) | ((position - seen >= window) if window else False)

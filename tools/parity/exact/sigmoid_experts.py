@@ -154,8 +154,8 @@ class UnitExperts(Glm4Moe):
 
 
 class MiniMaxM3(UnitExperts):
-    """MiniMax M3 as in modeling_minimax_m3_vl.py, with gpt-oss's activation. The query heads of a KV head see the blocks of tokens whose
-    best token has the largest scores. Of equal scores, the earlier block counts."""
+    """MiniMax M3 as in modeling_minimax_m3_vl.py, with gpt-oss's activation. The query heads of a KV head attend to the blocks of tokens with
+    the largest scores: a block's score is that of its best token. Of equal scores, the earlier block wins."""
 
     def unit(self, gate, up, name, part):
         gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
