@@ -6,9 +6,9 @@ use std::io::Cursor;
 /// Maximum bytes that a decoder may allocate beside the image.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// Maximum rounding error, in levels, when a colour is converted from an sRGB profile to sRGB.
+/// Maximum rounding error, in levels, of a conversion from an sRGB profile to sRGB.
 const ROUNDING: u8 = 2;
-/// Pixels per conversion, which bounds the converter's memory.
+/// Pixels per conversion. It bounds the converter's memory.
 const CHUNK: usize = 1 << 14;
 
 /// Results of decoding. engine/vision/decode.ts reads their numbers.
@@ -95,7 +95,8 @@ fn status_of(error: &ImageError) -> Status {
     if matches!(error, ImageError::Limits(_)) { Status::TooLarge } else { Status::Broken }
 }
 
-/// Whether a JPEG file's last scan has an end. Decoders fill the missing part of a truncated file with grey.
+/// Whether a JPEG file has an end marker after its last scan. Decoders fill the missing part of a truncated file with
+/// grey.
 fn has_end(bytes: &[u8]) -> bool {
     let marker = |code: u8| bytes.array_windows().rposition(|pair| *pair == [0xff, code]);
     matches!((marker(0xda), marker(0xd9)), (Some(scan), Some(end)) if scan < end)

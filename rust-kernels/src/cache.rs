@@ -7,8 +7,8 @@ use crate::words::Words;
 /// One part of a copy of the cache: a KV block or a slot of recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A KV block of a group of layers: its keys, then its values. Each has a number of `bytes`, and starts at byte `at`
-    /// of its memory.
+    /// A KV block of a group of layers. The pairs hold keys, then values: the first byte in their memory (`at`), and
+    /// the number of `bytes`.
     Kv { at: [usize; 2], bytes: [usize; 2] },
     /// A slot of recurrent state, which starts at byte `at`.
     State { at: usize, bytes: usize },

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::time::Duration;
 
-/// Default of `Model::slice`. A decode step of a small model takes about as long, so two models that take turns get about
-/// equal time.
+/// Default of `Model::slice`. A decode step of a small model takes about this time, so two models that take turns get
+/// about equal time.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// A pool of threads that models use in turns, and a bell that wakes the threads before a model has its turn.
@@ -74,7 +74,7 @@ fn open_file(path: &str) -> Result<File> {
 pub struct Model {
     pub isa: Isa,
     pub threads: usize,
-    /// Time after which a step over whole texts pauses, if another model waits for the threads.
+    /// A step over whole texts pauses after this time if another model waits for the threads.
     pub slice: Duration,
     stop: AtomicBool,
     masks: Masks,

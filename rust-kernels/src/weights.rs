@@ -269,7 +269,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the values of blocks as a file has them.
+/// Returns the values of blocks in a file's format.
 ///
 /// # Errors
 /// The format is unknown, the last block is incomplete, or a scale is NaN.

@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 /// How `Executor::run` ended.
 pub enum Progress {
-    /// The step has computed its answers.
+    /// The step computed its answers.
     Done,
-    /// The caller stopped the step, which computed no answers.
+    /// The caller stopped the step. It computed no answers.
     Stopped,
     /// The step paused in this op and must be resumed there. The op may have finished some of its items.
     Paused(usize),
@@ -202,7 +202,8 @@ impl Executor {
                 let (next, passes) = (&self.counters[i].0, op.passes(&run, worker.threads()));
                 for pass in 0..passes {
                     op.run(&run, &Work { next, halt, threads: worker.threads(), pass, scratch });
-                    // Only the leader decides, because a thread may already pause in the next op when others come here.
+                    // Only the leader decides. Otherwise a thread could already pause in the next op before another
+                    // thread reads the flag here.
                     worker.barrier(|| {
                         halted.store(stop.load(SeqCst), SeqCst);
                         if paused.load(SeqCst) {

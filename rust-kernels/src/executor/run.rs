@@ -129,7 +129,7 @@ impl Run<'_> {
         [self.e.keys.at(at(0)), self.e.values.at(at(1))]
     }
 
-    /// Returns the scratch memory of a thread, which all threads may use between two passes of an op.
+    /// Returns the scratch memory of a thread. In an op with several passes, all threads may use it.
     pub fn scratch_of(&self, thread: usize) -> *mut f32 {
         self.e.scratch[thread].at(0).cast()
     }

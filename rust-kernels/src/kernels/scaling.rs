@@ -139,7 +139,8 @@ impl Tokens {
         }
     }
 
-    /// The operands of `Simd::add_tile` for these tokens and decoded panels. `next` is the distance to the next tokens.
+    /// Returns the operands of `Simd::add_tile` for these tokens and decoded panels. `next` is the distance in bytes to
+    /// the tokens of the next tile.
     #[inline(always)]
     pub fn times(&self, blocks: usize, codes: *const u8, factors: *const f32, next: usize) -> RegisterTile {
         let Self { codes: x, scales, corrections, width, .. } = *self;

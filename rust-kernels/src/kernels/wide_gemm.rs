@@ -316,7 +316,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     }
 }
 
-/// `tile` for a decoded unit by `Simd::add_tile`, which adds to the sums in memory.
+/// Like `tile`, for a decoded unit. Uses `Simd::add_tile`, which adds to the sums in memory.
 #[inline(always)]
 unsafe fn tile_in_memory<S: Simd, F: BlockFormat, const P: usize>(
     s: S,

@@ -1,11 +1,11 @@
 //! Op: chooses the blocks of positions that a row attends to.
 //!
-//! With weights (DeepSeek's lightning indexer) a row gets one list, and position p has the score sum over heads of
-//! weight * max(0, query . key of p). Without weights (MiniMax M3) a row gets a list per head, and position p has the
-//! score query . key of p. A block's score is its largest position's. A list has the blocks with the largest scores; of
-//! equal scores, the earlier block counts more. The last blocks up to the row's own may always be chosen. A row that has
-//! at most as many blocks sees all and gets no list. Sources: "DeepSeek-V3.2" (arXiv 2512.02556), section 2.1; Hugging
-//! Face transformers, models/minimax_m3_vl.
+//! With weights (DeepSeek's lightning indexer), a row gets one list, and the score of position p is the sum over heads
+//! of weight * max(0, query . key of p). Without weights (MiniMax M3), a row gets one list per head, and the score of
+//! position p is query . key of p. A block's score is the largest score of its positions. A list has the blocks with
+//! the largest scores; of equal scores, the earlier block wins. A number of last blocks, up to the row's own, is always
+//! chosen. A row that has no more blocks than a list holds gets no list and attends to all positions. Sources:
+//! "DeepSeek-V3.2" (arXiv 2512.02556), section 2.1; Hugging Face transformers, models/minimax_m3_vl.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -18,25 +18,25 @@ use std::marker::PhantomData;
 
 pub struct Choose {
     q: usize,
-    /// A weight per head; without weights each head has a list.
+    /// One weight per head. Without weights, each head has its own list.
     weights: Option<usize>,
     heads: Heads,
     out: usize,
     blocks: Blocks,
 }
 
-/// The blocks of positions that a list has.
+/// Sizes of the blocks and lists.
 #[derive(Clone, Copy)]
 pub struct Blocks {
     /// Positions per block.
     pub length: usize,
     /// Blocks per list.
     pub wanted: usize,
-    /// Number of last blocks, up to the row's own, that each list has.
+    /// Number of last blocks, up to the row's own, that each list always includes.
     pub local: usize,
 }
 
-/// Number of blocks whose indices f32 holds exactly.
+/// Maximum number of blocks: f32 represents smaller indices exactly.
 const MAX_BLOCK: usize = 1 << 24;
 
 impl Decode for Choose {
@@ -112,7 +112,7 @@ pub fn scratch_len(kind: KvType, head_dim: usize) -> usize {
     MAX_ROWS * KV_BLOCK + KV_BLOCK + kind.scratch_len(head_dim)
 }
 
-/// Returns each list's blocks, ascending. There are more than `of.wanted` blocks.
+/// Returns the blocks of each list, in ascending order. There must be more than `of.wanted` blocks.
 ///
 /// # Safety
 /// The pointers hold what `Scores` says. The table has the blocks of all positions.
@@ -130,10 +130,11 @@ pub unsafe fn best_blocks(isa: Isa, kind: KvType, scores: &Scores, of: Blocks) -
     best.iter_mut().map(Best::blocks).collect()
 }
 
-/// The best blocks of a list so far: at least the wanted number, if there were as many.
+/// The candidates for a list so far. After more than `of.wanted` blocks, it holds at least the best `of.wanted` of
+/// them.
 struct Best {
     of: Blocks,
-    /// The first local block.
+    /// Index of the first local block.
     local: usize,
     candidates: Vec<(f32, u32)>,
 }
@@ -144,7 +145,7 @@ impl Best {
         Self { of, local, candidates: Vec::with_capacity(2 * of.wanted + KV_BLOCK) }
     }
 
-    /// Adds the scores of positions from `start` on. Positions come in order.
+    /// Adds the scores of positions from `start` on. Call it in the order of positions.
     #[inline(always)]
     fn add<S: Simd>(&mut self, s: S, start: usize, scores: &[f32]) {
         if self.of.length == 1 && start + scores.len() <= self.local {
@@ -162,7 +163,7 @@ impl Best {
             match self.candidates.last_mut() {
                 Some((best, last)) if *last == block as u32 => *best = best.max(score),
                 _ => {
-                    // Only whole blocks are cut, because the current one must stay last.
+                    // Cut only between two blocks: the current block must stay the last candidate.
                     if self.candidates.len() >= 2 * self.of.wanted {
                         self.cut();
                     }
@@ -181,7 +182,7 @@ impl Best {
         }
     }
 
-    /// Returns the wanted number of blocks, ascending.
+    /// Returns the best `of.wanted` blocks, in ascending order.
     fn blocks(&mut self) -> Vec<u32> {
         self.cut();
         let mut blocks: Vec<u32> = self.candidates.iter().map(|(_, block)| *block).collect();
@@ -190,7 +191,7 @@ impl Best {
     }
 }
 
-/// Returns the largest of some scores; at least one.
+/// Returns the largest score. `scores` must not be empty.
 #[inline(always)]
 fn largest<S: Simd>(s: S, scores: &[f32]) -> f32 {
     let whole = scores.chunks_exact(S::LANES);
@@ -208,7 +209,7 @@ pub struct Scores<'a> {
     /// At most MAX_ROWS queries of head_dim floats.
     pub q: &'a [*const f32],
     pub head_dim: usize,
-    /// One float per query, or null: each query has a list.
+    /// One weight per query. If null, each query has its own list.
     pub weights: *const f32,
     pub keys: *const u8,
     pub block_stride: usize,
@@ -256,10 +257,10 @@ impl<K: KvFormat> Kernel for Score<'_, '_, K> {
     }
 }
 
-/// Sets `sums` to the sum over heads of weight * max(0, product), for each of KV_BLOCK positions.
+/// For each of KV_BLOCK positions, writes the sum over heads of weight * max(0, product) to `sums`.
 ///
 /// # Safety
-/// `weights` has a float per head, `products` a row per head.
+/// `weights` has one float per head, and `products` has one row per head.
 #[inline(always)]
 unsafe fn weigh<S: Simd>(s: S, weights: *const f32, products: FloatMatrix, heads: usize, sums: *mut f32) {
     for i in (0..KV_BLOCK).step_by(S::LANES) {

@@ -120,13 +120,13 @@ pub trait Op: Send + Sync {
         None
     }
 
-    /// Number of passes over the op's work, with a barrier between two of them. Ops over whole texts have one.
+    /// Number of passes over the op's work, with a barrier between passes. Ops over whole texts have one pass.
     fn passes(&self, _run: &Run, _threads: usize) -> usize {
         1
     }
 
-    /// Computes a thread's share of a pass. Every thread calls it once per pass and takes items from `work` until none
-    /// is left.
+    /// Computes a thread's share of a pass. Every thread calls `run` once per pass and takes items from `work` until no
+    /// item is left.
     fn run(&self, run: &Run, work: &Work);
 }
 

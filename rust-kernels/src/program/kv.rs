@@ -32,11 +32,11 @@ impl Heads {
 pub struct KvLayer {
     pub heads: usize,
     pub head_dim: usize,
-    /// Sizes of a head's keys and of its values in a block, in bytes.
+    /// Bytes of a head's keys and of its values in a block.
     pub head_bytes: [usize; 2],
     /// Index of the group of layers to which this layer belongs.
     pub group: usize,
-    /// Offsets in bytes from a block's start to the layer's first head, of keys and of values.
+    /// Offset in bytes of the layer's first head in a block of keys, and in a block of values.
     pub offset: [usize; 2],
 }
 
@@ -48,9 +48,9 @@ pub struct KvShape {
     /// For each group: the number of positions to which its rows attend, including their own. usize::MAX means all.
     pub windows: Vec<usize>,
     pub layers: Vec<KvLayer>,
-    /// Sizes of a block's keys and of its values in bytes, over all layers of the largest group.
+    /// Bytes of a block's keys and of its values, over all layers of the largest group.
     pub block_bytes: [usize; 2],
-    /// For each group: sizes of its keys and of its values in a block, in bytes.
+    /// For each group: bytes of its keys and of its values in a block.
     pub group_bytes: Vec<[usize; 2]>,
 }
 
@@ -105,7 +105,7 @@ impl KvShape {
         self.windows[self.layers[layer].group]
     }
 
-    /// Returns the sizes of all keys and of all values in bytes.
+    /// Returns the bytes of all keys and of all values.
     pub(super) fn bytes(&self) -> Result<[usize; 2]> {
         let [keys, values] = self.block_bytes.map(|bytes| self.blocks.checked_mul(bytes));
         let (Some(keys), Some(values)) = (keys, values) else {

@@ -243,7 +243,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Checks that heads of `head_dim` dimensions can be rotated by a table's angles in their first `rotated` dimensions.
+    /// Checks that a table has the angles to rotate the first `rotated` of a head's `head_dim` dimensions.
     pub fn angles(&self, table: Option<usize>, rotated: usize, head_dim: usize) -> Result<()> {
         match table {
             Some(table) => {

@@ -128,7 +128,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// `products` for a whole block of two panels and four tokens, whose products are summed in 16 bits.
+    /// Like `products`, for a whole block of two panels and four tokens. Sums the products in 16 bits.
     ///
     /// # Safety
     /// As `products`.

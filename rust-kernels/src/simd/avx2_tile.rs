@@ -1,6 +1,6 @@
-//! The register tile of AVX2 without VNNI in assembly: two panels by four tokens, block by block. The compiler's code
-//! keeps integer sums on the stack and computes addresses anew for each block (docs/lab/2026-11.md, "Products of bytes
-//! by AVX2 alone").
+//! The register tile of AVX2 without VNNI in assembly: two panels by four tokens, block by block. The compiler would
+//! keep integer sums on the stack and compute all addresses again for each block (docs/lab/2026-11.md, "Products of
+//! bytes by AVX2 alone").
 use super::avx2_bytes::MAGNITUDES;
 use super::{BIAS_BITS, RegisterTile, UNIT_BLOCK_CODES, UNIT_BLOCK_FACTORS, UNIT_PANEL_CODES, UNIT_PANEL_FACTORS};
 use std::arch::asm;
@@ -10,9 +10,10 @@ use std::mem::MaybeUninit;
 /// Sums in a tile: [panel][token].
 type Tile = [[__m256i; 4]; 2];
 
-/// The instructions for columns 4g..4g+4, whose codes are at 32 * `$at`. The codes of both panels go to {c0} and {c1}.
+/// The instructions for a group of columns, 4g..4g+4. The group's codes are at 32 * `$at`; those of the two panels go
+/// to {c0} and {c1}.
 macro_rules! group {
-    // Magnitudes and signs. The bits of x are inverted where the codes are negative. `$sum`: as `signed`.
+    // Codes as magnitudes and signs. The bits of x are inverted if the code is negative. `$sum`: as in `signed`.
     (signed $at:literal $g:literal $sum:ident) => {
         concat!(group!(codes $at), signed!($at $g $sum 0 1), signed!($at $g $sum 2 3))
     };
@@ -24,7 +25,7 @@ macro_rules! group {
     };
 }
 
-/// The instructions of a group for token `$i`.
+/// The instructions for one group and token `$i`.
 macro_rules! token {
     // Pairs of products become the sums.
     (first $g:literal $i:literal) => {
@@ -56,8 +57,8 @@ macro_rules! token {
     };
 }
 
-/// The instructions of a group for tokens `$i` and `$k`, with signed codes. The products are added to the sums (`next`)
-/// or to the numbers in {a3} and {b3} (`first`).
+/// The instructions for one group and tokens `$i` and `$k`, with signed codes. They add the products to the sums
+/// (`next`) or to {a3} and {b3} (`first`).
 macro_rules! signed {
     ($at:literal $g:literal $sum:ident $i:literal $k:literal) => {
         concat!(
@@ -83,16 +84,16 @@ macro_rules! signed {
     };
 }
 
-/// The same instructions for each token. `$part`: as in `float`.
+/// The instructions of `float`'s `$part` for each token.
 macro_rules! tokens {
     ($part:ident) => {
         concat!(float!($part 0), float!($part 1), float!($part 2), float!($part 3))
     };
 }
 
-/// The instructions that turn the sums into floats and add them to the sums in memory.
+/// The instructions that convert the sums to floats and add them to the sums in memory.
 macro_rules! float {
-    // Sums of 16 bits become sums of 32 bits.
+    // Converts 16-bit sums to 32-bit sums.
     (widen $i:literal) => {
         concat!("vpmaddwd {a", $i, "}, {a", $i, "}, {ones}\nvpmaddwd {b", $i, "}, {b", $i, "}, {ones}\n")
     };
@@ -111,7 +112,7 @@ macro_rules! float {
             "vpaddd {a", $i, "}, {a", $i, "}, ", $number, "\nvpaddd {b", $i, "}, {b", $i, "}, ", $number, "\n"
         )
     };
-    // Half of a block's sums waits in memory.
+    // Stores the sums of the first half of a block in memory.
     (save $i:literal) => {
         concat!("vmovdqu [{half} + 64*", $i, "], {a", $i, "}\nvmovdqu [{half} + 64*", $i, " + 32], {b", $i, "}\n")
     };
@@ -147,7 +148,7 @@ macro_rules! float {
     };
 }
 
-/// The instructions for 32 columns, whose pairs of products are summed in 16 bits.
+/// The instructions for 32 columns. They sum pairs of products in 16 bits.
 macro_rules! pairs {
     () => {
         concat!(pairs!(low), group!(pairs 4 4), pairs!(rest))
@@ -163,7 +164,7 @@ macro_rules! pairs {
     };
 }
 
-/// The instructions for one panel's block of signed codes and token `$i`.
+/// The instructions for one block of signed codes of one panel, and token `$i`.
 macro_rules! row {
     // The codes are in {c0} to {c7}, and the group's magnitudes in {magnitudes}.
     (products $i:literal $g:literal) => {
@@ -187,8 +188,8 @@ macro_rules! row {
     };
 }
 
-/// Runs these instructions for each block, and then those that add the sums to the sums in memory. Meanwhile the next
-/// tile's tokens are prefetched.
+/// Runs the given instructions for each block, then those that add the sums to the sums in memory. Also prefetches the
+/// next tile's tokens.
 macro_rules! add_blocks {
     ($tile:ident, $sums:ident, [$($text:expr),*], $($operand:tt)*) => {
         asm!(

@@ -301,7 +301,7 @@ pub trait Simd: Copy + 'static {
         }
     }
 
-    /// Whether the set has `add_tile` and `add_row_block`.
+    /// Whether the instruction set has `add_tile` and `add_row_block`.
     const ADDS_TILES: bool = false;
 
     /// Adds the scaled products of PANELS panels and four tokens to `sums`: [token][panel] vectors in memory. A block has
@@ -310,7 +310,7 @@ pub trait Simd: Copy + 'static {
         unreachable!("ADDS_TILES is false")
     }
 
-    /// `add_tile` for one block of one panel, whose 8-bit codes are in registers.
+    /// Like `add_tile`, for one block of one panel. The block's 8-bit codes are in registers.
     unsafe fn add_row_block(self, _codes: [Self::B; 8], _tile: RegisterTile, _sums: *mut f32) {
         unreachable!("ADDS_TILES is false")
     }
@@ -394,10 +394,12 @@ pub trait Simd: Copy + 'static {
     }
 }
 
-/// Bytes from a decoded block's codes to the next block's, and to the same block's of the next panel.
+/// Distance in bytes from a decoded block's codes to those of the next block, and to those of the same block in the
+/// next panel.
 pub const UNIT_BLOCK_CODES: usize = 512;
 pub const UNIT_PANEL_CODES: usize = 8 * UNIT_BLOCK_CODES;
-/// Floats from a decoded block's factors to the next block's, and to the same block's of the next panel.
+/// Distance in floats from a decoded block's factors to those of the next block, and to those of the same block in the
+/// next panel.
 pub const UNIT_BLOCK_FACTORS: usize = 96;
 pub const UNIT_PANEL_FACTORS: usize = 8 * UNIT_BLOCK_FACTORS;
 
@@ -407,14 +409,14 @@ pub struct RegisterTile {
     pub blocks: usize,
     /// The first block's codes, as `put_codes` stored them.
     pub codes: *const u8,
-    /// The first block's scales, biases, and mins or first sums, a vector each.
+    /// The first block's scales, biases, and mins or first sums: one vector of each.
     pub factors: *const f32,
-    /// The first token's codes; those of the next token follow 32 bytes later.
+    /// The first token's codes. The next token's codes follow 32 bytes later.
     pub x: *const i8,
     /// The tokens' scales, and the corrections of their sums.
     pub scales: *const f32,
     pub corrections: *const f32,
-    /// Rows of x's tile, and bytes from one tile to the next.
+    /// Number of rows in x's tile, and distance in bytes to the next tile.
     pub width: usize,
     pub next: usize,
 }

@@ -73,7 +73,7 @@ impl Cache {
         self.head_offset_of(Self::HEADS)
     }
 
-    /// Returns the bytes before a head in a block, of keys and of values.
+    /// Returns a head's offset in bytes in a block of keys, and in a block of values.
     fn head_offset_of(&self, head: usize) -> [usize; 2] {
         self.kind.block_bytes(self.head_dim).map(|bytes| head * bytes)
     }
@@ -293,7 +293,7 @@ struct Rows<'a> {
     sinks: &'a [f32],
     /// The softcap of the scores; 0 means none.
     softcap: f32,
-    /// The blocks that all rows see, or empty if they see all; and positions per block.
+    /// The blocks that all rows attend to (empty: all positions), and the number of positions per block.
     chosen: (&'a [f32], usize),
 }
 
@@ -342,7 +342,8 @@ fn window(seen: usize, random: &mut Random) -> (usize, bool) {
     }
 }
 
-/// Returns some blocks up to position `last`, ascending, and a block's length; no blocks if all are seen.
+/// Returns ascending blocks up to position `last`, and the length of a block. No blocks mean that rows attend to all
+/// positions.
 fn chosen(last: usize, random: &mut Random) -> (Vec<f32>, usize) {
     let (every, length) = (random.pick(&[1, 3, 40]), random.pick(&[1, 1, 16, 48, 128]));
     let some: Vec<f32> = (0..=last / length).filter(|_| random.below(every) == 0).map(|p| p as f32).collect();

@@ -1,10 +1,10 @@
-//! Tests the choice of blocks: it agrees with f64, up to scores that rounding may exchange.
+//! Tests the choice of blocks against f64. Blocks with nearly equal scores may be exchanged, because of rounding.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::kernels::kv::{KV_BLOCK, KvType};
 use compy::ops::choose::{Blocks, Scores, best_blocks, scratch_len};
 use compy::simd::Isa;
 
-/// Chooses positions by weighted heads, or with a length above 1 blocks by each head alone.
+/// Chooses positions with weighted heads. If `length` is above 1, each head chooses blocks alone.
 fn case(k: Isa, kind: KvType, length: usize, random: &mut Random, [keys, q, weights, scratch]: &mut [Guarded; 4]) {
     let (dim, alone) = (16 * random.between(1, 8), length > 1);
     let heads = random.between(1, if alone { 8 } else { 64 });

@@ -136,21 +136,21 @@ fn errors(x: &[f32], scale: f32, code: impl Fn(usize) -> f32) -> f64 {
     x.iter().enumerate().map(|(d, x)| f64::from(x - code(d) * scale).powi(2)).sum()
 }
 
-/// Returns the bytes that code d of the key in `slot` shares with other codes, and where its bits start in them: its
-/// lower 4 bits, then its upper 2 bits.
+/// Returns the byte index and the first bit of two parts of code d of the key in `slot`: the lower 4 bits, then the
+/// upper 2 bits.
 pub fn key_places(lanes: usize, head_dim: usize, d: usize, slot: usize) -> [(usize, usize); 2] {
     let (part, group) = (q4_0::keys::part(lanes, head_dim, d, slot), d % q4_0::SCALED / 4);
     let byte = |vector: usize| part + (vector * lanes + slot % lanes) * 4 + d % 4;
     [(byte(2 + group % 4), group / 4 * 4), (byte(group % 2), group / 2 * 2)]
 }
 
-/// Returns the number that code d of the key in `slot` stands for, before it is scaled.
+/// Returns the number that code d of the key in `slot` stands for, without its scale.
 pub fn key_code(block: &[u8], lanes: usize, head_dim: usize, d: usize, slot: usize) -> f64 {
     let [(low, at), (high, above)] = key_places(lanes, head_dim, d, slot);
     f64::from(block[low] >> at & 15 | (block[high] >> above & 3) << 4) - 32.0
 }
 
-/// Checks that both blocks hold the rotated head, with at most the errors of plain Q4_0. With 2 bits more, keys have much
+/// Checks that both blocks hold the rotated head, with at most the errors of plain Q4_0. Keys have 2 more bits and much
 /// smaller errors.
 fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let (head_dim, slot, lanes) = (16 * random.between(1, 40), random.below(KV_BLOCK), k.lanes());
@@ -189,7 +189,7 @@ fn rotated_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
                 assert!(ours <= 1.01 * theirs + coarse, "{}: error {ours:e} and not {theirs:e}", what());
             }
             if i == 0 && scale.abs() < 65504.0 {
-                // Half a step for each number, and one for numbers beyond the largest code.
+                // Numbers have errors of up to half a step; numbers beyond the largest code have up to one step.
                 let most = 0.3 * 32.0 * (f64::from(plain) / 4.0).powi(2) + coarse;
                 assert!(ours <= most, "{}: error {ours:e} and not {most:e}", what());
             }

@@ -4,7 +4,7 @@ use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
 
-/// Sizes in bytes, for each type of cache: a block of the first group, a block of the second group, and a slot.
+/// Bytes for each type of cache: of a block of the first group, of a block of the second group, and of a slot.
 const BYTES: [[usize; 3]; 3] =
     [[2 * 3136, 2 * 2176, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296], [1664 + 1152, 1664 + 1152, 4 * 3296]];
 

@@ -291,8 +291,8 @@ impl Plan {
         }
     }
 
-    /// The ops of `whole`, then a choice of blocks by each head, attention to these blocks, and a choice of positions by
-    /// weighted heads.
+    /// The ops of `whole`, then three ops: each head chooses blocks, attention reads these blocks, and weighted heads
+    /// choose positions.
     #[rustfmt::skip]
     pub fn choosing(kv_type: u32) -> Self {
         use buffer::*;

@@ -35,8 +35,8 @@ pub enum KvType {
 impl KvType {
     pub const ALL: [Self; 3] = [Self::Int16, Self::Q8_0, Self::Q4_0];
 
-    /// Returns the sizes in bytes of a block of keys and of a block of values: multiples of 64 if `head_dim` is a
-    /// multiple of 16. `head_dim` is below 2^32, so this does not overflow.
+    /// Returns the bytes of a block of keys and of a block of values. They are multiples of 64 if `head_dim` is a
+    /// multiple of 16. `head_dim` is below 2^32, so the product does not overflow.
     pub const fn block_bytes(self, head_dim: usize) -> [usize; 2] {
         match self {
             Self::Int16 => [2 * (head_dim + 1) * KV_BLOCK; 2],

@@ -1,17 +1,17 @@
-//! Values in 4 bits and keys in 6: every SCALED numbers of a head share a scale, as in GGUF's Q4_0. Heads are rotated
-//! before they are quantized (rotation.rs), so that no outlier takes the precision of its neighbours. Queries are
-//! rotated likewise, and the result of attention is rotated back. Heads are padded with zeros to a multiple of SCALED.
-//! In 4 bits, keys would cause nine tenths of the loss (docs/design/memory.md).
+//! Values in 4 bits and keys in 6 bits. Each SCALED numbers of a head share a scale, as in GGUF's Q4_0. Heads are
+//! rotated before they are quantized (rotation.rs), so an outlier does not reduce the precision of its neighbours.
+//! Queries are rotated in the same way, and the result of attention is rotated back. Heads are padded with zeros to a
+//! multiple of SCALED. With 4-bit keys, the keys would cause nine tenths of the loss (docs/design/memory.md).
 //!
 //! Both products of attention are integer dot products, as in q8_0.rs. Scales may be negative, so the planes of
 //! attention weights are signed.
 //!
 //! # Layout
-//! A block has codes, then scales. Codes that share a byte belong to the same position, so threads that append different
-//! positions write different bytes. Unpacked codes have the layout of `dot32_rows`.
+//! A block has codes, then scales. Codes that share a byte belong to the same position, so threads that append
+//! different positions never write the same byte. Unpacked codes have the layout of `dot32_rows`.
 //! - Keys have positions in the lanes (keys.rs).
-//! - Values have dimensions in the lanes: [head_dim / 2 / LANES][KV_BLOCK / 4][LANES][4 positions]. A byte's upper half
-//!   has the dimension LANES further on.
+//! - Values have dimensions in the lanes: [head_dim / 2 / LANES][KV_BLOCK / 4][LANES][4 positions]. If a byte's lower
+//!   half has dimension d, its upper half has dimension d + LANES.
 //! - Scales are half floats: [head_dim / SCALED][KV_BLOCK].
 pub mod keys;
 mod quantize;
@@ -29,7 +29,7 @@ use std::ops::Range;
 /// Number of dimensions of a head that share a scale.
 pub const SCALED: usize = BLOCK;
 const _: () = assert!(PADDED.is_multiple_of(SCALED) && KV_BLOCK == BLOCK);
-/// Bits of a value's code, which stands for the number code - OFFSET.
+/// Bits of a value's code. The code stands for the number code - OFFSET.
 pub const VALUE_BITS: u32 = 4;
 const OFFSET: i32 = 1 << (VALUE_BITS - 1);
 /// Scratch floats for the sums of the attention weights' codes, which correct for OFFSET: two planes per row.
@@ -44,7 +44,7 @@ pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
     (d / (2 * lanes) * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
 }
 
-/// Returns the byte index of the scale of code d of the key or value in `slot`, if codes have `bits` bits.
+/// Returns the byte index of the scale for dimension d of the key or value in `slot`. Codes have `bits` bits.
 #[inline(always)]
 pub const fn scale_index(bits: u32, head_dim: usize, d: usize, slot: usize) -> usize {
     KV_BLOCK * padded(head_dim) * bits as usize / 8 + 2 * (d / SCALED * KV_BLOCK + slot)
@@ -182,8 +182,8 @@ unsafe fn each_block<S: Simd>(
     }
 }
 
-/// Rotates a key or a value, clamped to the range of half floats, and quantizes it to BITS bits. Writes the scales to the
-/// block and passes each scale's first dimension and codes to `put`.
+/// Clamps a key or value to the range of half floats, rotates it, and quantizes it to BITS bits. Writes the scales to
+/// the block. Calls `put` for each scale, with the first dimension and the codes.
 ///
 /// # Safety
 /// As `KvFormat`.
@@ -217,8 +217,8 @@ fn quantised(queries: &Queries) -> QuantRows {
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
 }
 
-/// Loads the values' codes of LANES dimensions and 32 positions: the lower halves of eight vectors' bytes, or with HIGH
-/// the upper halves.
+/// Loads the values' codes of LANES dimensions and 32 positions from eight vectors: the lower half of each byte, or
+/// with HIGH the upper half.
 ///
 /// # Safety
 /// `codes` holds eight vectors.

@@ -29,25 +29,26 @@ pub struct Attention {
     sinks: Option<usize>,
     /// As `AttentionTile::softcap`.
     softcap: f32,
-    /// The blocks that each row sees.
+    /// The blocks that each row attends to; None means all positions.
     chosen: Option<Chosen>,
     /// Whether rows of an image attend only to positions up to their own, as other rows do.
     causal: bool,
 }
 
-/// Lists of the blocks of positions that each row sees, ascending. A row that has no more blocks than a list sees all.
+/// Lists of the blocks of positions that each row attends to, in ascending order. A row that has no more blocks than a
+/// list holds attends to all positions.
 struct Chosen {
     buffer: usize,
     /// Blocks per list.
     count: usize,
     /// Positions per block.
     length: usize,
-    /// Whether each KV head has a list; else all have the same.
+    /// Whether each KV head has its own list. Otherwise all heads share one list.
     per_head: bool,
 }
 
 impl Chosen {
-    /// Reads the operand, which may be absent.
+    /// Reads the operand. Returns None if the plan omits it.
     fn decode(o: &mut Operands, kv_heads: usize) -> Result<Option<Self>> {
         let (buffer, count, length) = (o.optional()?, o.size()?, o.size()?);
         let Some(buffer) = buffer else { return Ok(None) };
@@ -171,7 +172,7 @@ struct Rows<'a> {
     positions: [usize; MAX_ROWS],
     ends: [usize; MAX_ROWS],
     sinks: [f32; MAX_ROWS],
-    /// The chosen blocks of each row; null where a row sees all.
+    /// The list of chosen blocks of each row; null if the row attends to all positions.
     chosen: [*const f32; MAX_ROWS],
     parts: usize,
     tables: [Part<'a>; MAX_ROWS],

@@ -11,7 +11,7 @@ use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Indices of keys and values in a pair.
+/// Index of the keys and index of the values in a pair.
 const KEYS: usize = 0;
 const VALUES: usize = 1;
 /// Positions between two rescalings of the running softmax.
@@ -34,11 +34,11 @@ pub struct AttentionTile<'a> {
     /// Position of each query row, ascending within each part. A row's `window` ends with its own position. With
     /// `chunked`, a row attends to the positions of its own chunk.
     pub positions: &'a [usize],
-    /// End of the positions that each row sees, behind its own position; ascending within each part.
+    /// End of the positions that each row attends to. It lies after the row's own position. Ascending within each part.
     pub ends: &'a [usize],
     /// The sequences of the rows, in order.
     pub parts: &'a [Part<'a>],
-    /// Leading positions whose blocks all parts share and all rows see: a multiple of CHUNK.
+    /// Number of leading positions whose blocks all parts share and to which all rows attend: a multiple of CHUNK.
     pub shared: usize,
     /// Positions that a row attends to, up to and including its own; usize::MAX means all.
     pub window: usize,
@@ -46,14 +46,14 @@ pub struct AttentionTile<'a> {
     pub chunked: bool,
     /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
-    /// For each row the blocks of positions that it sees, ascending, or null where it sees all. May be empty.
+    /// For each row, the ascending blocks of positions that it attends to; null if it attends to all. May be empty.
     pub chosen: &'a [*const f32],
-    /// The number of a row's blocks, and of a block's positions.
+    /// Number of blocks per row, and of positions per block.
     pub choices: [usize; 2],
-    /// Keys and values of the layer, and bytes between their blocks.
+    /// The layer's keys and values, and the distance in bytes between their blocks.
     pub cache: [*const u8; 2],
     pub block_stride: [usize; 2],
-    /// Bytes from a block's start to this head, of keys and of values.
+    /// Offset in bytes of this head in a block of keys, and in a block of values.
     pub head_offset: [usize; 2],
     /// The block that the thread will probably read after this tile.
     pub after: *const u8,
@@ -135,7 +135,8 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 let mut start = positions.start;
                 while start < positions.end {
                     let next = positions.end.min((start / CHUNK + 1) * CHUNK);
-                    // A chunk that a row does not see leaves its sums as they are.
+                    // A chunk is skipped only if no row attends to it. In other chunks, rows that do not attend keep
+                    // their sums.
                     if sees(a, first..end, start..next) {
                         chunk::<S, K>(s, a, &running, first..end, start..next, part);
                     }
@@ -186,8 +187,8 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
 ) {
     unsafe {
         let (start, n) = (positions.start, positions.len());
-        // The head's keys or values in position b's block. Beyond the table it is the last block, which is then not
-        // read.
+        // Returns the head's keys or values in the block of position b. Beyond the table, returns the last block;
+        // nothing reads it then.
         let at = |i: usize, b: usize| {
             let table = part.block_table;
             let block = table[(b / KV_BLOCK - part.first_block).min(table.len() - 1)];
@@ -221,7 +222,7 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
                 scale = 1.0;
             }
             if let Some(chosen) = a.blocks_of(r) {
-                let mut kept = 0; // scores before it are decided
+                let mut kept = 0; // scores before this index are final
                 let scores = std::slice::from_raw_parts_mut(to.scores.row(r), n);
                 for block in chosen.within(positions.clone()) {
                     let [first, end] = [block.start, block.end].map(|p| p.max(start + kept) - start);
@@ -240,22 +241,22 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
     }
 }
 
-/// Whether any of the rows sees any of the positions.
+/// Whether any of the rows attends to any of the positions.
 #[inline(always)]
 fn sees(a: &AttentionTile, mut rows: Range<usize>, positions: Range<usize>) -> bool {
-    // SAFETY: the tile's lists have as many blocks as it says.
+    // SAFETY: each list has the number of blocks in the tile's `choices`.
     rows.any(|r| unsafe { a.blocks_of(r) }.is_none_or(|chosen| chosen.within(positions.clone()).next().is_some()))
 }
 
-/// The blocks of positions that a row sees.
+/// The blocks of positions that a row attends to.
 struct ChosenBlocks<'a> {
     blocks: &'a [f32],
     length: usize,
 }
 
 impl ChosenBlocks<'_> {
-    /// Returns the parts of the blocks within a range of positions, none of them empty. Lists may hold any number: a
-    /// part is always within the range.
+    /// Returns the non-empty parts of the blocks within a range of positions. A list may hold any numbers: the parts
+    /// are always within the range.
     fn within(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (length, Range { start, end }) = (self.length, range);
         let first_of = move |block: f32| (block as usize).saturating_mul(length);
@@ -269,10 +270,10 @@ impl ChosenBlocks<'_> {
 }
 
 impl AttentionTile<'_> {
-    /// Returns the blocks that a row sees; None: all.
+    /// Returns the blocks that a row attends to; None if it attends to all positions.
     ///
     /// # Safety
-    /// The row's list has as many blocks as the tile says.
+    /// The row's list has the number of blocks in the tile's `choices`.
     #[inline(always)]
     unsafe fn blocks_of(&self, row: usize) -> Option<ChosenBlocks<'_>> {
         let list = self.chosen.get(row).filter(|list| !list.is_null())?;

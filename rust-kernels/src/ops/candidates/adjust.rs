@@ -64,8 +64,8 @@ impl Kernel for ApplyMask<'_, '_> {
     }
 }
 
-/// Sets the logits without a bit in `word` to -infinity. Masks of texts forbid few tokens of a word, so these are
-/// visited one by one.
+/// Sets the logits whose bit in `word` is 0 to -infinity. Masks of texts often forbid few tokens of a word; then only
+/// these logits are visited.
 #[inline(always)]
 fn remove(part: &mut [f32], word: u32) {
     if word.count_zeros() > 8 {

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 /// Number of logits in each partial sum.
 pub const SUMMED: usize = 4 * CHUNK;
 
-/// Kernel that returns the sum of the weights e^((logit - top) / temperature) of at most SUMMED logits. `top` is the
-/// largest logit of the whole row.
+/// Kernel that returns the sum of the weights e^((logit - top) / temperature) over at most SUMMED logits. `top` is the
+/// row's largest logit.
 pub struct Weigh<'a, 'b> {
     pub part: &'a Row<'b>,
     pub top: f32,
@@ -30,8 +30,8 @@ impl Kernel for Weigh<'_, '_> {
 
 /// Draws a token from the whole vocabulary; `mark` is a random 32-bit number. Adds up e^(logit / temperature) in token
 /// order, and returns the token at which the sum passes (mark + 1/2) / 2^32 of the total. Never draws a NaN. Returns
-/// None if no logit is above -infinity. `sums` are the results of `Weigh` for each SUMMED logits, and `top` is
-/// the largest logit.
+/// None if no logit is above -infinity. `sums` has the result of `Weigh` for each part of SUMMED logits. `top` is the
+/// row's largest logit.
 pub struct Draw<'a, 'b> {
     pub row: &'a Row<'b>,
     pub top: f32,
@@ -63,10 +63,10 @@ fn scale_of(temperature: f32) -> f32 {
     temperature.recip().min(f32::MAX)
 }
 
-/// Writes the logits' weights e^((x - top) * scale), 0 for NaN, to `weights`. Returns the sum of the weights.
+/// Writes the logits' weights e^((x - top) * scale) to `weights`, and returns their sum. A NaN has the weight 0.
 ///
 /// # Safety
-/// `weights` has room for as many floats as `part` has.
+/// `weights` has room for one float per logit of `part`.
 #[inline(always)]
 unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: *mut f32) -> f32 {
     let whole = part.len() / S::LANES * S::LANES;

@@ -23,11 +23,11 @@ use std::sync::{Mutex, MutexGuard};
 
 pub struct Candidates {
     logits: usize,
-    /// Logits of a row. In a draft it may be only the first of the vocabulary.
+    /// Number of logits per row. In a draft, a row may have only the first tokens of the vocabulary.
     count: usize,
     exact: Option<Exact>,
     form: LogitTransform,
-    /// Between two passes: the original logits of rows, by index.
+    /// By row: the original values of changed logits, kept between two passes.
     raw: Mutex<BTreeMap<usize, Raw>>,
 }
 
@@ -66,12 +66,13 @@ impl Decode for Candidates {
 }
 
 impl Candidates {
-    /// The number of parts in which threads survey a row, and in which they weigh it.
+    /// Returns the number of parts per row for `survey`, and for `weigh`.
     fn parts(&self) -> [usize; 2] {
         [self.count.div_ceil(PART), self.count.div_ceil(SUMMED)]
     }
 
-    /// Scratch floats before a row's matrix row, sums and weights, and their end. The maxima come first.
+    /// Returns offsets in a row's scratch memory, in floats: of the matrix row, the sums, the weights and the end. The
+    /// maxima are at offset 0.
     fn places(&self) -> [usize; 4] {
         let [surveyed, weighed] = self.parts();
         let exact = Row::maxima(self.count).next_multiple_of(16);
@@ -80,7 +81,7 @@ impl Candidates {
         [exact, sums, weights, weights + (1 + weighed) * size_of::<f64>() / size_of::<f32>()]
     }
 
-    /// Returns row `index` of the step, with scratch memory for it.
+    /// Returns row `index` of the step, with its scratch memory.
     fn row<'a>(&'a self, run: &'a Run, index: usize, scratch: *mut f32) -> LogitsRow<'a> {
         let [exact, sums, weights, _] = self.places().map(|place| scratch.wrapping_add(place));
         LogitsRow {
@@ -96,14 +97,14 @@ impl Candidates {
         }
     }
 
-    /// The original logits of rows that still need a drawn token.
+    /// Returns the original logits of rows that still need a drawn token.
     fn raw(&self) -> MutexGuard<'_, BTreeMap<usize, Raw>> {
         self.raw.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
-/// Whether the threads share the work of each row: there are fewer rows than threads. Row i then uses the scratch
-/// memory of thread i.
+/// Whether the threads share the work of each row, because there are fewer rows than threads. Row i then uses the
+/// scratch memory of thread i.
 fn shares_rows(run: &Run, threads: usize) -> bool {
     run.step.logits.len() < threads
 }

@@ -1,31 +1,31 @@
-//! One row of logits on its way from the model to the candidates of its request.
+//! Computes the candidates of a request from one row of logits.
 use super::{ApplyMask, Best, Draw, Exact, LogitTransform, PART, Penalties, Row, SUMMED, Spread, Sums};
 use super::{Survey, TransformLogits, Weigh, adjust, select, survey::CHUNK};
 use crate::executor::Run;
 use crate::kernels::dot::Dot;
 use crate::step::{DrawRequest, HEAD_WORDS, LogitsRequest};
 
-/// Logits per row that are computed again exactly: the 20 that a request may report, and those that may overtake
-/// them.
+/// Number of best logits per row that are recomputed exactly: the 20 that a request may report, and a reserve that may
+/// overtake them.
 const SHARPENED: usize = 32;
 
 /// The original (token, logit) of each logit that a request changed, sorted by token.
 pub type Raw = Vec<(i32, f32)>;
 
-/// A row of logits and its request. The order of calls: `survey` and `mask` for each part, `choose`, `weigh` for each
-/// part, `draw`. Threads may share the calls for parts. The result does not depend on the threads.
+/// A row of logits and its request. Call `survey` and `mask` for each part, then `choose`, then `weigh` for each part,
+/// then `draw`. Threads may share the calls for parts. The result does not depend on the number of threads.
 pub struct LogitsRow<'a> {
     pub run: &'a Run<'a>,
     pub request: &'a LogitsRequest,
     pub form: LogitTransform,
     pub count: usize,
     pub logits: *mut f32,
-    /// Scratch memory: the maximum of each CHUNK of logits.
+    /// Scratch memory: the maximum of each chunk of CHUNK logits.
     pub maxima: *mut f32,
     pub exact: Option<Sharpener<'a>>,
-    /// Scratch memory: the sums over each PART of logits.
+    /// Scratch memory: the sums over each part of PART logits.
     pub sums: *mut Sums,
-    /// Scratch memory: the largest logit after all changes, then the summed weights of each SUMMED logits.
+    /// Scratch memory: the largest logit after all changes, then the sum of weights of each part of SUMMED logits.
     pub weights: *mut f64,
 }
 
@@ -43,7 +43,7 @@ impl LogitsRow<'_> {
     pub fn mask(&self, part: usize) -> bool {
         let Some(mask) = self.request.mask else { return true };
         let Some(mask) = self.run.mask(mask) else { return false };
-        // Probed logits are those before the mask.
+        // Probes need the logits before the mask; `choose` then applies it.
         if self.request.probe.is_empty() {
             let words = &mask[part * PART / 32..mask.len().min((part + 1) * PART / 32)];
             // SAFETY: only this call uses the part; the kernel's operands are slices.
@@ -98,7 +98,7 @@ impl LogitsRow<'_> {
     /// Sums the weights of part `part` of SUMMED logits, if the request draws a token.
     pub fn weigh(&self, part: usize) {
         let Some(DrawRequest { temperature, .. }) = self.request.draw else { return };
-        // SAFETY: nobody changes the row now, and only this call uses the part; the kernel's operands are slices.
+        // SAFETY: no thread changes the row now, and only this call uses the part; the kernel's operands are slices.
         unsafe {
             let sum = self.run.isa.run(Weigh { part: &self.slice(part, SUMMED), top: self.top(), temperature });
             self.weights.add(1 + part).write(sum);
@@ -116,24 +116,24 @@ impl LogitsRow<'_> {
         // SAFETY: the kernel's operands are slices.
         let token = unsafe { self.run.isa.run(Draw { row: &row, top: self.top(), temperature, mark, sums }) };
         let drawn = token.map(|token| (row.logits[token], token as i32));
-        // Without candidates no token is drawn. Readers see that from the count.
+        // If there are no candidates, no token is drawn. Readers see this from the count.
         let LogitsRequest { candidates, probe, .. } = self.request;
         self.candidate(HEAD_WORDS + 3 * candidates + probe.len(), 1, drawn.unwrap_or((0.0, 0)), raw);
     }
 
     fn top(&self) -> f32 {
-        // SAFETY: `choose` has written it.
+        // SAFETY: `choose` has written the largest logit.
         unsafe { self.weights.read() as f32 }
     }
 
-    /// Returns part `part` of `size` logits.
+    /// Returns the logits of part `part`; each part has `size` logits.
     ///
     /// # Safety
-    /// Nobody else uses the part while the result lives. `size` is a multiple of CHUNK, or `part` is 0.
+    /// No other code uses the part during the lifetime of the result. `size` is a multiple of CHUNK, or `part` is 0.
     unsafe fn slice(&self, part: usize, size: usize) -> Row<'_> {
         let first = part * size;
         let count = size.min(self.count - first);
-        // SAFETY: the part lies within the row, and the caller has it alone.
+        // SAFETY: the part lies within the row, and only the caller uses it.
         unsafe {
             Row {
                 logits: std::slice::from_raw_parts_mut(self.logits.add(first), count),
@@ -165,7 +165,7 @@ impl LogitsRow<'_> {
     }
 
     fn put(&self, at: usize, word: u32) {
-        // SAFETY: the words are this request's.
+        // SAFETY: the words belong to this request.
         unsafe { self.run.answer(self.request.answer + at, word) }
     }
 }
@@ -206,7 +206,7 @@ impl Chosen<'_> {
     }
 }
 
-/// Recomputes logits of a row from the hidden state before it was quantized to 8 bits.
+/// Recomputes logits of a row from the float hidden state instead of its 8-bit codes.
 pub struct Sharpener<'a> {
     pub of: Exact,
     pub run: &'a Run<'a>,

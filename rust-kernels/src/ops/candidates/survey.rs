@@ -4,7 +4,7 @@ use crate::simd::{Kernel, Simd, exp};
 
 /// Number of logits for which one maximum is stored.
 pub const CHUNK: usize = 64;
-/// Number of logits that are processed in several passes while they are in the first-level cache; a multiple of CHUNK.
+/// Number of logits per part, a multiple of CHUNK. A part stays in the first-level cache during several passes over it.
 pub const PART: usize = 1024;
 
 /// The logits of a row, and the maximum of each CHUNK of them. NaN is ignored; a chunk of NaN has the maximum
@@ -130,7 +130,7 @@ pub struct Spread {
 impl Sums {
     pub const NONE: Self = Self { count: 0.0, top: f32::NEG_INFINITY, exps: 0.0, distances: 0.0, squares: 0.0 };
 
-    /// Adds the sums over further logits. The order of additions counts, because each one rounds.
+    /// Adds the sums over further logits. The order of the calls changes the result, because each addition rounds.
     pub fn add(&mut self, other: Self) {
         let top = self.top.max(other.top);
         let (a, b) = (self.below(top), other.below(top));

@@ -1,5 +1,5 @@
-//! Keys in 6 bits. The codes of SCALED dimensions of LANES positions have two planes, as in formats/planes.rs: the upper 2
-//! bits in 2 vectors, then the lower 4 bits in 4 vectors. Positions are in the lanes:
+//! Keys in 6 bits. The codes of SCALED dimensions and LANES positions form two planes, as in formats/planes.rs: the
+//! upper 2 bits in 2 vectors, then the lower 4 bits in 4 vectors. Positions are in the lanes:
 //! [KV_BLOCK / LANES][head_dim / SCALED][6][LANES][4 dimensions].
 use super::{SCALED, padded, scale_index};
 use crate::formats::planes;
@@ -7,20 +7,20 @@ use crate::kernels::kv::FloatMatrix;
 use crate::kernels::quant_rows::QuantRows;
 use crate::simd::{Ahead, Simd};
 
-/// Bits of a code's planes.
+/// Number of bits in each plane of a code.
 const LOW: usize = 4;
 const HIGH: usize = 2;
 pub const KEY_BITS: u32 = (LOW + HIGH) as u32;
 /// A code stands for the number code - OFFSET.
 pub const OFFSET: i32 = 1 << (KEY_BITS - 1);
 
-/// Returns the byte index of the codes that share vectors with code d of the key in `slot` of its block.
+/// Returns the byte index of the vectors that hold code d of the key in `slot` of its block.
 #[inline(always)]
 pub const fn part(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * (padded(head_dim) / SCALED) + d / SCALED) * planes::plane_bytes(LOW + HIGH, lanes)
 }
 
-/// Writes the codes of one key to their vectors.
+/// Writes SCALED codes of one key to their vectors.
 ///
 /// # Safety
 /// `part` holds the vectors of SCALED dimensions.
@@ -39,7 +39,7 @@ pub unsafe fn put(lanes: usize, part: *mut u8, slot: usize, codes: &[u8; SCALED]
     }
 }
 
-/// The operands of the products of some query rows with a block's keys, from position `slot` on.
+/// Operands for the products of query rows with LANES keys of a block, from position `slot` on.
 pub(super) struct KeyTile {
     pub x: QuantRows,
     pub row: usize,
@@ -81,7 +81,8 @@ impl KeyTile {
         }
     }
 
-    /// Prefetches the lines that are `ahead` bytes behind the codes of SCALED columns, and behind their scales.
+    /// Prefetches the cache lines `ahead` bytes after the codes of SCALED columns, and those `ahead` bytes after the
+    /// scales.
     #[inline(always)]
     fn prefetch_next<S: Simd>(&self, s: S, codes: *const u8, b: usize) {
         let Some(ahead) = self.ahead else { return };

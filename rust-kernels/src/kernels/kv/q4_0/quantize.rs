@@ -1,16 +1,17 @@
-//! Quantizes 32 floats to BITS bits: a code c stands for (c - 2^(BITS - 1)) * scale. With 4 bits this is GGUF's Q4_0.
+//! Quantizes 32 floats to BITS bits. A code c stands for (c - 2^(BITS - 1)) * scale. With 4 bits this is GGUF's Q4_0.
 use super::SCALED;
 use crate::kernels::kv::HALF_MAX;
 use crate::simd::Simd;
 
-/// The signed code of the number furthest from zero before rounding, as a multiple of 2^(BITS - 1), for each set of codes
-/// that `quantize` tries. With 4 bits the best of four leaves a tenth less error than -1 alone.
+/// `quantize` tries one set of codes per entry. The entry is the unrounded signed code of the number furthest from
+/// zero, as a multiple of 2^(BITS - 1). With 4 bits, the best of the four sets has a tenth less error than the set of
+/// -1.
 const EXTREMES: [f32; 4] = [-1.0625, -1.0, -0.9375, -0.875];
 /// Numbers below this size have the scale 0 as a half float.
 const LEAST: f32 = 1e-7;
 
-/// Returns the codes of the numbers at `x`, and their scale as a half float. Of some sets of codes it takes the one
-/// that is most nearly parallel to x, and the scale with the least sum of squared errors.
+/// Returns the codes of the numbers at `x`, and their scale as a half float. It tries several sets of codes, each with
+/// its best scale, and takes the set with the least sum of squared errors.
 ///
 /// # Safety
 /// `x` holds SCALED finite floats.
@@ -28,7 +29,7 @@ pub unsafe fn quantize<S: Simd, const BITS: u32>(s: S, x: *const f32) -> ([u8; S
     }
 }
 
-/// Returns the codes of some numbers as integral floats, in -2^(BITS - 1)..2^(BITS - 1).
+/// Returns the numbers' codes as integral floats in -2^(BITS - 1)..2^(BITS - 1).
 #[inline(always)]
 fn code<S: Simd, const BITS: u32>(s: S, x: S::F, inverse: S::F) -> S::F {
     let most = (1 << (BITS - 1)) as f32;
