@@ -1,5 +1,6 @@
 import { FORMATS } from "../engine/gguf/formats.ts";
 import {
+  bytesPerToken,
   type MachineLimits,
   type PlanCost,
   rowsOf,
@@ -10,7 +11,7 @@ import {
 } from "../engine/plan/cost.ts";
 import type { ContextWork } from "../engine/plan/op.ts";
 import { choiceOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
-import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
+import type { Plan, PlanTensor } from "../engine/plan/plan.ts";
 
 /** A step in which all sequences have the same number of rows and of cached tokens. */
 export interface EvenStep {
@@ -97,12 +98,11 @@ export function opFloor(
   const work = workOf(step);
   const context = kindOf(op).context?.(op);
   if (context) {
-    const { cache, window = Infinity, float } = context;
-    const seen = Math.min(step.cached, window - 1) + step.rows;
-    const layer = cache === undefined ? 0 : kvBytesPerLayer(plan.kv.type, plan.kv.layers[cache]);
+    const { window = Infinity, reads = Infinity, float } = context;
+    const seen = Math.min(Math.min(step.cached, window - 1) + step.rows, reads);
     const operations = contextOperations(op, step) * work.rows;
     return Math.max(
-      step.sequences * seen * layer / limits.readGbps,
+      step.sequences * seen * bytesPerToken(plan, context) / limits.readGbps,
       operations / attentionGops(limits, float),
     ) / 1e9;
   }

@@ -2,8 +2,11 @@ import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { buildPlan } from "../engine/architectures/registry.ts";
 import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
 import { planCost } from "../engine/plan/cost.ts";
-import type { PlanTensor } from "../engine/plan/plan.ts";
+import { keyBytesPerLayer, kvBytesPerLayer, type PlanTensor } from "../engine/plan/plan.ts";
 import { smallTransformer } from "../engine/plan/testing.ts";
+import { parseGguf } from "../engine/gguf/reader.ts";
+import { changed } from "../engine/gguf/testing_changes.ts";
+import { synthesize } from "../testing/synth/synth.ts";
 import { attentionFloor, evenStepFloor, opFloor, opLabel } from "./floors.ts";
 
 const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
@@ -15,6 +18,21 @@ const PREFILL = { sequences: 1, rows: 400, cached: 0, logitRows: 1 };
 Deno.test("speed limits: attention reads the cache of every sequence", () => {
   const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
   assertAlmostEquals(attentionFloor(plan, cost, DECODE, limits), 3 * 100 * cost.kvBytesPerToken / 1e9);
+});
+
+Deno.test("speed limits: an op reads no more tokens than it chose, and an indexer reads only keys", () => {
+  const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
+  const file = parseGguf(
+    synthesize({ architecture: "minimax-m3", types: ["F32"], seed: 1, layers: 3, hollow: true }),
+  );
+  const m3 = buildPlan(changed(file, { key: ["attention.indexer.block_size", 128] }));
+  const step = { sequences: 1, rows: 1, cached: 9_999, logitRows: 1 };
+  const bytes = (name: string) =>
+    m3.ops.filter(({ op }) => op === name).map((op) => 1e9 * opFloor(m3, op, () => 0, step, limits));
+  const layer = kvBytesPerLayer("f16", m3.kv.layers[0]);
+  assertEquals(bytes("attention").map((read) => read / layer), [10_000, 256, 256]);
+  const keys = keyBytesPerLayer("f16", m3.kv.layers[2]);
+  assertEquals(bytes("choose").map((read) => read / keys), [10_000, 10_000]);
 });
 
 Deno.test("speed limits: attention reads a shared prefix once", () => {

@@ -29,7 +29,7 @@ export const IMAGES: WasmModule = {
 export const SOURCES_SECTION = "compy.sources";
 
 /** Sources that only other targets use: programs, and CPU instruction sets. */
-const OTHERS = /^src\/(bin\/|simd\/(avx2|avx512|x86|neon|scalar)\.rs$)/;
+const OTHERS = /^src\/(bin\/|simd\/(avx2|avx2_bytes|avx2_tile|avx512|x86|neon|scalar)\.rs$)/;
 
 /** Returns the SHA-256 of the module's sources, in hex. */
 export async function hashSources({ crate }: WasmModule): Promise<string> {

@@ -1,6 +1,14 @@
 import { FORMATS } from "../gguf/formats.ts";
+import type { ContextWork } from "./op.ts";
 import { buffersOf, choiceOf, isPooling, kindOf, mainOps, type PlanOp, productsOf } from "./ops/registry.ts";
-import { type Choice, kvBytesPerLayer, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
+import {
+  type Choice,
+  keyBytesPerLayer,
+  kvBytesPerLayer,
+  type Plan,
+  type PlanTensor,
+  stateBytes,
+} from "./plan.ts";
 
 /** Arithmetic operations of matrices by type of arithmetic. A multiply-add counts as two. */
 export interface Operations {
@@ -82,11 +90,15 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
 }
 
 /** Returns the bytes that an op reads per token of context; 0 if it reads a bounded number of tokens. */
-function contextBytes({ kv }: Plan, op: PlanOp): number {
+function contextBytes(plan: Plan, op: PlanOp): number {
   const work = kindOf(op).context?.(op);
-  return work?.cache !== undefined && work.window === undefined && work.reads === undefined
-    ? kvBytesPerLayer(kv.type, kv.layers[work.cache])
-    : 0;
+  return work && work.window === undefined && work.reads === undefined ? bytesPerToken(plan, work) : 0;
+}
+
+/** Returns the bytes that work reads per token of its context; 0 without a KV cache. */
+export function bytesPerToken({ kv }: Plan, { cache, keysOnly }: ContextWork): number {
+  if (cache === undefined) return 0;
+  return (keysOnly ? keyBytesPerLayer : kvBytesPerLayer)(kv.type, kv.layers[cache]);
 }
 
 /** Returns the packed bytes of experts that a step of `rows` rows reads, if each expert is equally likely. */

@@ -22,6 +22,8 @@ export interface ContextWork {
   readonly operations: number;
   /** Index of the KV cache layer that is read; undefined if all rows of a text attend to each other, without a cache. */
   readonly cache?: number;
+  /** Whether the op reads only the layer's keys. */
+  readonly keysOnly?: boolean;
   /** Whether the products are in floats even where integers are faster. */
   readonly float?: boolean;
   /** Number of tokens that a row attends to, including itself; undefined for all. */

@@ -58,13 +58,25 @@ const KV_SCALED = 32;
  * head; the GPU has none, which saves 1 %. In q8_0 a head's last scale may cover fewer values. In q4_0 heads are padded
  * to whole scales. Values take 4 bits and keys 6: 5 bits on average.
  */
-export function kvBytesPerLayer(
-  type: KvType,
-  { heads, headDim }: Pick<KvLayer, "heads" | "headDim">,
-): number {
+export function kvBytesPerLayer(type: KvType, layer: HeadSizes): number {
+  return sidesOf(type, layer).reduce((sum, bytes) => sum + bytes);
+}
+
+/** Returns the bytes of a token's keys in one layer, as kvBytesPerLayer does for keys and values. */
+export function keyBytesPerLayer(type: KvType, layer: HeadSizes): number {
+  return sidesOf(type, layer)[0];
+}
+
+type HeadSizes = Pick<KvLayer, "heads" | "headDim">;
+
+/** Returns the bytes of a token's keys and of its values. */
+function sidesOf(type: KvType, { heads, headDim }: HeadSizes): [keys: number, values: number] {
   const scales = Math.ceil(headDim / KV_SCALED);
-  const head = { f16: 2 * headDim + 2, q8_0: headDim + 2 * scales, q4_0: scales * (5 * KV_SCALED / 8 + 2) };
-  return 2 * heads * head[type];
+  if (type === "q4_0") {
+    return [heads * scales * (6 * KV_SCALED / 8 + 2), heads * scales * (4 * KV_SCALED / 8 + 2)];
+  }
+  const side = heads * (type === "f16" ? 2 * headDim + 2 : headDim + 2 * scales);
+  return [side, side];
 }
 
 /** Returns the bytes of a token in the KV cache, over all layers. */

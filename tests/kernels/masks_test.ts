@@ -83,9 +83,11 @@ Deno.test("masks: a step waits for its masks in any order and ends when all have
   assertEquals(rows.slice(1).map(({ ids }) => [...ids]), [[10], [11], [12], [13], [14], [15]]);
 });
 
-for (const late of [true, false]) {
-  Deno.test(`masks: a waiting step can be stopped when its mask comes ${late ? "late" : "never"}`, async () => {
-    using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads: 2 }));
+// With four threads, the threads share the two rows.
+for (const [late, threads] of [[true, 2], [false, 2], [true, 4], [false, 4]] as const) {
+  const when = late ? "late" : "never";
+  Deno.test(`masks: a step of ${threads} threads can be stopped when its mask comes ${when}`, async () => {
+    using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads }));
     const mask = Promise.withResolvers<Uint32Array>();
     const step = answers(kernels, [{ mask: mask.promise }, {}]);
     await delay(20);

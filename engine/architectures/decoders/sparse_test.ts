@@ -8,7 +8,7 @@ import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import { planCost } from "../../plan/cost.ts";
-import { kvBytesPerLayer } from "../../plan/plan.ts";
+import { keyBytesPerLayer, kvBytesPerLayer } from "../../plan/plan.ts";
 import { buildPlan } from "../registry.ts";
 import { testRefusals } from "../testing.ts";
 
@@ -71,7 +71,8 @@ Deno.test("minimax-m3: layers after the dense layers choose blocks, with one lis
 
 Deno.test("minimax-m3: a step reads a bounded number of keys and values if blocks fill the kernels' chunks", () => {
   const { kv } = buildPlan(MINIMAX);
-  const [dense, , indexer] = kv.layers.map((layer) => kvBytesPerLayer(kv.type, layer));
+  const dense = kvBytesPerLayer(kv.type, kv.layers[0]);
+  const indexer = keyBytesPerLayer(kv.type, kv.layers[2]); // it has no values
   const bytes = (length: number) => {
     const plan = buildPlan(changed(MINIMAX, { key: ["attention.indexer.block_size", length] }));
     return planCost(plan, () => 0).kvBytesPerToken;

@@ -31,7 +31,7 @@ export const CHOOSE = opKind({
   context: ({ heads: { layer, heads, headDim } }) => ({
     operations: 2 * heads * headDim,
     cache: layer,
-    window: undefined,
+    keysOnly: true,
   }),
 });
 

@@ -151,7 +151,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         if const { G == 1 } {
             let codes = F::codes(s, unit, blocks, b);
             let w = Factors::new::<F>(s, unit, blocks, b, part);
-            if const { S::ADDS_TILES && N == 4 && F::BITS == 8 } {
+            if const { S::ADDS_TILES && N == 4 && F::BITS == 8 && F::SUB == BLOCK && !F::HAS_MIN } {
                 ahead(0).prefetch::<S, 1>(s, 0, 1);
                 let mut factors = [0f32; FACTORS * 16];
                 w.store::<F>(s, factors.as_mut_ptr());

@@ -220,7 +220,7 @@ macro_rules! add_blocks {
 }
 
 /// Returns the 16-bit sums of pairs of products over 32 columns. Panel j's codes are at `w[j]`, token i's activations at
-/// `x + 32 * i`.
+/// `x + 32 * i`. Only the measurement of the int8 peak uses it.
 ///
 /// # Safety
 /// The pointers lead to 32 columns of two panels and four tokens.

@@ -104,9 +104,9 @@ impl Candidates {
 }
 
 /// Whether the threads share the work of each row, because there are fewer rows than threads. Row i then uses the
-/// scratch memory of thread i.
+/// scratch memory of thread i. Steps over whole texts may pause, and then repeat an op from its first pass.
 fn shares_rows(run: &Run, threads: usize) -> bool {
-    run.step.logits.len() < threads
+    run.step.logits.len() < threads && !run.p.whole_texts
 }
 
 impl Op for Candidates {
@@ -155,7 +155,9 @@ impl Op for Candidates {
             }
             1 => work.single_items(rows).flatten().for_each(|index| {
                 let raw = row(index).choose();
-                self.raw().insert(index, raw);
+                if run.step.logits[index].draw.is_some() {
+                    self.raw().insert(index, raw);
+                }
             }),
             2 => work.items(rows * weighed).flatten().for_each(|item| row(item / weighed).weigh(item % weighed)),
             _ => work.single_items(rows).flatten().for_each(|index| {
