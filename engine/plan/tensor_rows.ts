@@ -1,8 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { readTensor } from "../gguf/float_tensor.ts";
 import { requireTensor } from "../gguf/hparams/hparams.ts";
-import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import { finish, type Paced, withPauses } from "../pacing/pauses.ts";
+import type { Dequantize, GgufFile, TensorInfo } from "../gguf/types.ts";
 
 /** One of several matrices stacked in a tensor: its rows start at `first`, of `of` rows in total. */
 export interface RowsOf {
@@ -42,7 +41,10 @@ export interface HeadRowsOf {
   /** Index of the first row within a head. Each head has `of` rows. */
   readonly first: number;
   readonly of: number;
-  /** Whether each head is transposed. Its values are then stored as F16, or as F32 if F16 may round them. */
+  /**
+   * Whether each head is transposed. It is then stored as F16, which rounds quantized values by at most 2^-11 of their
+   * size; as F32 if the file has F32 or BF16.
+   */
   readonly transposed?: boolean;
 }
 
@@ -60,50 +62,77 @@ export function matricesOf(
   const [columns, rows, heads] = shape;
   const [width, count] = transposed ? [rows, columns] : [columns, rows];
   const whole = requireTensor(file, name, [width, of * heads]);
-  const rowBytes = whole.byteLength / (of * heads);
   const info = { ...whole, name: `${name}[${first}:${first + count}]`, shape };
-  const read = async () => {
-    const bytes = new Uint8Array(await readTensor(file, whole));
-    const parts = new Uint8Array(heads * count * rowBytes);
-    for (let head = 0; head < heads; head++) {
-      const from = (head * of + first) * rowBytes;
-      parts.set(bytes.subarray(from, from + count * rowBytes), head * count * rowBytes);
-    }
-    return parts;
-  };
-  if (!transposed) return { ...info, byteLength: heads * count * rowBytes, made: read };
+  const rowsOfHeads = Array.from(
+    { length: heads },
+    (_, head) => rowsOf(whole, { name, first: head * of + first, of: of * heads }, [width, count]),
+  );
+  if (!transposed) {
+    const byteLength = whole.byteLength / of * count;
+    return { ...info, byteLength, made: () => joinHeads(file, rowsOfHeads, byteLength) };
+  }
   const type = whole.type === "F32" || whole.type === "BF16" ? "F32" : "F16";
-  return {
-    ...info,
-    type,
-    byteLength: columns * rows * heads * (type === "F32" ? 4 : 2),
-    made: async (dequantize) => {
-      const values = await dequantize(whole.type, await read());
-      const turned = new (type === "F32" ? Float32Array : Float16Array)(values.length);
-      const finite = await withPauses(() => finish(transposeHeads(values, turned, rows, columns * rows)));
-      if (finite) return new Uint8Array(turned.buffer);
-      throw new GgufError("GGUF_DATA", `must have only finite numbers of ${type}'s range`, {
-        field: `tensor ${quote(name)} of ${quote(file.path)}`,
-      });
-    },
+  const byteLength = columns * rows * heads * (type === "F32" ? 4 : 2);
+  const made = async (dequantize: Dequantize) => {
+    const turned = new (type === "F32" ? Float32Array : Float16Array)(columns * rows * heads);
+    let at = 0;
+    for await (const bytes of readInTurns(file, rowsOfHeads)) {
+      const head = transpose(await dequantize(whole.type, bytes), width, LIMITS[type]);
+      if (!head) {
+        throw new GgufError("GGUF_DATA", `must have only finite numbers of ${type}'s range`, {
+          field: `tensor ${quote(name)} of ${quote(file.path)}`,
+        });
+      }
+      turned.set(head, at);
+      at += head.length;
+    }
+    return new Uint8Array(turned.buffer);
   };
+  return { ...info, type, byteLength, made };
 }
 
-/** Transposes each head: `size` values in rows of `length` values. Returns whether all results are finite. */
-function* transposeHeads(
-  values: Float32Array,
-  out: Float32Array | Float16Array,
-  length: number,
-  size: number,
-): Paced<boolean> {
-  let finite = true;
-  for (let head = 0; head < values.length; head += size) {
-    yield;
-    let to = head;
-    for (let column = 0; column < length; column++) {
-      for (let row = column; row < size; row += length) out[to++] = values[head + row];
+/** The smallest absolute values that a type cannot hold. */
+const LIMITS = { F16: 65_520, F32: Infinity };
+
+/** Milliseconds of work after which the event loop serves others. */
+const SLICE_MS = 2;
+
+/** Reads tensors. The event loop runs between two tensors after each `SLICE_MS` of work. */
+async function* readInTurns(file: GgufFile, tensors: readonly TensorInfo[]): AsyncGenerator<Uint8Array> {
+  let begun = performance.now();
+  for (const tensor of tensors) {
+    if (performance.now() - begun >= SLICE_MS) {
+      await new Promise((resolve) => setTimeout(resolve, 0));
+      begun = performance.now();
     }
-    finite &&= out.subarray(head, to).every(Number.isFinite);
+    yield new Uint8Array(await readTensor(file, tensor));
   }
-  return finite;
+}
+
+async function joinHeads(
+  file: GgufFile,
+  heads: readonly TensorInfo[],
+  byteLength: number,
+): Promise<Uint8Array> {
+  const joined = new Uint8Array(byteLength);
+  let at = 0;
+  for await (const bytes of readInTurns(file, heads)) {
+    joined.set(bytes, at);
+    at += bytes.length;
+  }
+  return joined;
+}
+
+/** Returns the transpose of a matrix; undefined if it has a value whose absolute value is not below the limit. */
+function transpose(values: Float32Array, columns: number, limit: number): Float32Array | undefined {
+  const rows = values.length / columns;
+  const turned = new Float32Array(values.length);
+  for (let row = 0, at = 0; row < rows; row++) {
+    for (let to = row; to < turned.length; to += rows) {
+      const value = values[at++];
+      if (!(Math.abs(value) < limit)) return undefined;
+      turned[to] = value;
+    }
+  }
+  return turned;
 }

@@ -1,9 +1,11 @@
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { dequantize, weights } from "../../testing/synth/weights.ts";
 import { Random } from "../../testing/random.ts";
+import type { ByteSource } from "../gguf/byte_source.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
+import { onFastClock } from "../pacing/testing.ts";
 import type { Dequantize, GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
 import { matricesOf } from "./tensor_rows.ts";
 
@@ -70,4 +72,25 @@ Deno.test("matricesOf: refuses wrong shapes and values that are not finite", asy
   assertThrows(() => matricesOf(file, { name: "both", first: 0, of: 5 }, [WIDTH, 2, HEADS]), GgufError);
   const error = await assertRejects(() => made(keys(file)), GgufError, "finite");
   assertEquals(error.code, "GGUF_DATA");
+});
+
+Deno.test("matricesOf: reads each row once, one head at a time, and pauses between heads", async () => {
+  const { file } = fileOf("Q8_0");
+  const rowBytes = file.tensors.get("both")!.byteLength / ROWS / HEADS;
+  const lengths: number[] = [];
+  const open = async (path: string): Promise<ByteSource> => {
+    const source = await file.open(path);
+    const read = (offset: number, into: Uint8Array<ArrayBuffer>) => {
+      lengths.push(into.length);
+      return source.read(offset, into);
+    };
+    return { ...source, read };
+  };
+  for (
+    const [part, count] of [[keys({ ...file, open }), KEYS], [valuesOf({ ...file, open }), VALUES]] as const
+  ) {
+    const { pauses } = await onFastClock(() => made(part));
+    assertEquals(lengths.splice(0), Array(HEADS).fill(rowBytes * count));
+    assertEquals(pauses, HEADS);
+  }
 });
