@@ -23,8 +23,23 @@ export interface Quantized {
   readonly max: number;
 }
 
+/** A worker's answer: the rows, undefined if the type cannot hold a value, or an exception's message. */
+export interface Outcome {
+  readonly rows?: Quantized;
+  readonly error?: string;
+}
+
+/** Quantizes rows. Never throws. */
+export function tryQuantize(task: QuantizeTask): Outcome {
+  try {
+    return { rows: quantizeBlocks(task) };
+  } catch (error) {
+    return { error: error instanceof Error ? error.message : String(error) };
+  }
+}
+
 /** Quantizes rows. Returns undefined if the type cannot hold a value. */
-export function quantizeBlocks({ to: type, values, weights: weighed }: QuantizeTask): Quantized | undefined {
+function quantizeBlocks({ to: type, values, weights: weighed }: QuantizeTask): Quantized | undefined {
   const { columns, bytes: size, block } = quantizerFor(type);
   const bytes = new Uint8Array(values.length / columns * size);
   const weights = weighed && { values: weighed.values, at: 0 };

@@ -1,5 +1,5 @@
 /** The program of a worker that quantizes rows. */
-import { quantizeBlocks, type QuantizeTask } from "./blocks.ts";
+import { type QuantizeTask, tryQuantize } from "./blocks.ts";
 
 const scope = globalThis as unknown as {
   onmessage: (event: MessageEvent<QuantizeTask>) => void;
@@ -7,6 +7,6 @@ const scope = globalThis as unknown as {
 };
 
 scope.onmessage = ({ data }) => {
-  const result = quantizeBlocks(data);
-  scope.postMessage(result, result ? [result.bytes.buffer] : []);
+  const outcome = tryQuantize(data);
+  scope.postMessage(outcome, outcome.rows ? [outcome.rows.bytes.buffer] : []);
 };

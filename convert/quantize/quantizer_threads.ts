@@ -1,13 +1,13 @@
 import { shippedModule } from "../../package.ts";
 import { ConvertError } from "../errors.ts";
-import { quantizeBlocks, type Quantized, type QuantizeTask } from "./blocks.ts";
+import { type Outcome, type Quantized, type QuantizeTask, tryQuantize } from "./blocks.ts";
 
 /** The calling thread quantizes tasks with fewer values, because starting a worker takes longer. */
 const LEAST_VALUES = 65_536;
 
 interface Job {
   readonly task: QuantizeTask;
-  readonly resolve: (result: Quantized | undefined) => void;
+  readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -23,19 +23,22 @@ export class QuantizerThreads implements Disposable {
 
   /**
    * Quantizes rows. The promises resolve in the order of the calls: to undefined if the type cannot hold a value. A
-   * promise rejects if a worker fails. The values' buffer may move to a worker, so the caller must not use it again.
+   * promise rejects with ConvertError if quantizing or a worker fails. The values' buffer may move to a worker, so the caller must not use it again.
    */
   quantize(task: QuantizeTask): Promise<Quantized | undefined> {
-    const result = this.count === 1 || task.values.length < LEAST_VALUES
-      ? Promise.resolve(quantizeBlocks(task))
+    const outcome = this.count === 1 || task.values.length < LEAST_VALUES
+      ? tryQuantize(task)
       : this.#hand(task);
-    const inOrder = Promise.all([result, this.#last]).then(([found]) => found);
+    const inOrder = Promise.all([outcome, this.#last]).then(([{ rows, error }]) => {
+      if (error !== undefined) throw new ConvertError(`Cannot quantize to ${task.to}: ${error}`);
+      return rows;
+    });
     this.#last = inOrder;
     return inOrder;
   }
 
-  #hand(task: QuantizeTask): Promise<Quantized | undefined> {
-    const { promise, resolve, reject } = Promise.withResolvers<Quantized | undefined>();
+  #hand(task: QuantizeTask): Promise<Outcome> {
+    const { promise, resolve, reject } = Promise.withResolvers<Outcome>();
     this.#waiting.push({ task, resolve, reject });
     const worker = this.#idle.pop() ?? (this.#workers.length < this.count ? this.#start() : undefined);
     if (worker) this.#next(worker);

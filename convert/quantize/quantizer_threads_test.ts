@@ -39,10 +39,12 @@ Deno.test("quantizer threads: results do not depend on the number of threads, an
   assertEquals(await quantized(3), await quantized(1));
 });
 
-Deno.test("quantizer threads: a failing worker rejects its task", async () => {
-  using threads = new QuantizerThreads(2);
-  const task = { to: "nothing" as QuantizeTo, values: new Float32Array(VALUES) };
-  await assertRejects(() => threads.quantize(task), ConvertError, "A quantizing thread failed: ");
+Deno.test("quantizer threads: a failing task rejects with the same error on every thread", async () => {
+  for (const count of [1, 2]) {
+    using threads = new QuantizerThreads(count);
+    const task = { to: "nothing" as QuantizeTo, values: new Float32Array(VALUES) };
+    await assertRejects(() => threads.quantize(task), ConvertError, "Cannot quantize to nothing: ");
+  }
 });
 
 /** Returns a checkpoint whose embedding has three chunks. The value at index `broken` is NaN. */
