@@ -179,7 +179,7 @@ export class Input {
 }
 
 /** Finds the end of a JSON value without validating it. */
-class JsonScan {
+export class JsonScan {
   state: "inside" | "complete" | "broken" = "inside";
   quoted = false;
   #depth = 0;
@@ -216,6 +216,14 @@ class JsonScan {
     return true;
   }
 
+  /** Takes more text; skips leading blanks. Returns whether the text so far starts a value and ends inside a string. */
+  endsInString(text: string): boolean {
+    for (const unit of this.#begun ? text : text.trimStart()) {
+      if (this.state !== "inside" || !this.take(unit)) break;
+    }
+    return this.quoted;
+  }
+
   /** Whether the input so far is a complete value if no more follows: a number or a word such as `true`. */
   get endsHere(): boolean {
     return this.#begun && this.#depth === 0 && !this.quoted;
@@ -230,10 +238,4 @@ class JsonScan {
     this.state = this.endsHere ? "complete" : "broken";
     return false;
   }
-}
-
-/** Returns whether the text is the start of a JSON value that ends inside a string. */
-export function endsInString(text: string): boolean {
-  const scan = new JsonScan();
-  return [...text.trimStart()].every((unit) => scan.state === "inside" && scan.take(unit)) && scan.quoted;
 }

@@ -1,11 +1,20 @@
 import { Input, type Reading } from "../input.ts";
 import type { Mark, Marks } from "../marks.ts";
 
+/** Maximum depth of lists and objects in a value. Each level takes a part of the call stack. */
+const MAX_DEPTH = 256;
+
 /**
  * Reads a value in a model's loose spelling and passes it on as JSON. Accepts Python's words and quotes, keys without
- * quotes, and strings between marks. Returns false if the value does not end.
+ * quotes, and strings between marks. Returns false if the value does not end or is nested too deeply.
  */
-export function* readLooseValue(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
+export function* readLooseValue(
+  input: Input,
+  emit: (json: string) => void,
+  quote?: Mark,
+  depth = 0,
+): Reading<boolean> {
+  if (depth > MAX_DEPTH) return false;
   yield* input.blank();
   if (quote && (yield* input.mark([quote]))) return yield* readQuoted(input, emit, quote);
   const next = yield* input.peek();
@@ -13,11 +22,11 @@ export function* readLooseValue(input: Input, emit: (json: string) => void, quot
   if (next === "'") return yield* readPythonString(input, emit);
   if (yield* input.accept(["["])) {
     emit("[");
-    return yield* readItems(input, emit, "]", () => readLooseValue(input, emit, quote));
+    return yield* readItems(input, emit, "]", () => readLooseValue(input, emit, quote, depth + 1));
   }
   if (yield* input.accept(["{"])) {
     emit("{");
-    return yield* readItems(input, emit, "}", () => readEntry(input, emit, quote));
+    return yield* readItems(input, emit, "}", () => readEntry(input, emit, quote, depth + 1));
   }
   const word = yield* input.characters(/[^\s,:)\]}\p{Surrogate}]/u);
   emit(WORDS[word] ?? (isNumber(word) ? word : JSON.stringify(word)));
@@ -43,6 +52,21 @@ export function looseJson(text: string, marks: Marks): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/**
+ * Returns a function that takes a text in pieces, and returns whether a loosely spelled value ends in the piece. Values
+ * that only the end of the text can end, such as numbers, do not count.
+ */
+export function looseEnds(marks: Marks): (piece: string) => boolean {
+  const input = new Input(marks);
+  const reading = readLooseValue(input, () => {});
+  let ended = false;
+  return (piece) => {
+    if (ended) return false;
+    input.add(piece);
+    return ended = reading.next().done!;
+  };
 }
 
 const WORDS: Readonly<Record<string, string>> = {
@@ -85,12 +109,17 @@ export function* readItems(
   }
 }
 
-export function* readEntry(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
+export function* readEntry(
+  input: Input,
+  emit: (json: string) => void,
+  quote?: Mark,
+  depth = 0,
+): Reading<boolean> {
   if (!(yield* readKey(input, emit, quote))) return false;
   yield* input.blank();
   if (!(yield* input.accept([":"]))) return false;
   emit(": ");
-  return yield* readLooseValue(input, emit, quote);
+  return yield* readLooseValue(input, emit, quote, depth);
 }
 
 function* readKey(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {

@@ -51,3 +51,29 @@ Deno.test("minimax-m3: stops reading a call whose values are nested too deeply",
   assertEquals([content, calls.length], ["", 1]);
   assertEquals(calls[0].arguments, '{"a": '.repeat(65));
 });
+
+/** Returns the parts of a call of `g` by a model whose vocabulary lacks the format's token. */
+function readAsText(body: string) {
+  const reader = testModel(showing(M3_CALLS, [])).form.plan({ messages: USER, tools: TOOLS }).reader();
+  return [...reader.text(written("g", body)), ...reader.end()];
+}
+
+Deno.test("minimax-m3: parses a JSON value once if its string contains many closing tags", () => {
+  const tags = `${M3_TOKEN}</box>`.repeat(500);
+  const { parse } = JSON;
+  const parsed: string[] = [];
+  JSON.parse = (text) => (parsed.push(text), parse(text));
+  let parts;
+  try {
+    parts = readAsText(`|<box>{"x": "${tags}"}|</box>`);
+  } finally {
+    JSON.parse = parse;
+  }
+  assertEquals(parsed.filter((text) => text.includes(tags.slice(0, 10))).length, 1);
+  assertEquals(JSON.parse(put(parts).calls[0].arguments), { box: { x: tags } });
+});
+
+Deno.test("minimax-m3: reads a value as text if it is not JSON and nested too deeply", () => {
+  const text = "[".repeat(10_000);
+  assertEquals(JSON.parse(put(readAsText(`|<box>${text}|</box>`)).calls[0].arguments), { box: text });
+});

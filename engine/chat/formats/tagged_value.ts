@@ -1,10 +1,10 @@
 import type { Constraint } from "../../grammar/types.ts";
 import { tryJson } from "../types.ts";
-import { endsInString, type Input, type Reading } from "../input.ts";
+import { type Input, JsonScan, type Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
 import type { Value } from "../parameters.ts";
-import { looseJson } from "./loose_value.ts";
+import { looseEnds, looseJson } from "./loose_value.ts";
 import type { Words } from "./python_call.ts";
 
 const BOOLEANS: Readonly<Record<Words, readonly string[]>> = {
@@ -62,14 +62,19 @@ export function* readTaggedValue(
     if (ended) emit('"');
     return ended !== undefined;
   }
-  for (let text = "";;) {
-    if (!(yield* input.until([end], (piece) => text += piece))) return false;
+  // A closing tag that is not a token may be part of a string in the value. Parsing at each tag would take quadratic
+  // time, so the reader only scans tags in strings.
+  const scan = value && end.token === undefined ? new JsonScan() : undefined;
+  const looseEnd = looseEnds(marks);
+  for (let text = "", piece = "";; piece = end.text) {
+    if (!(yield* input.until([end], (more) => piece += more))) return false;
+    text += piece;
+    const inString = scan?.endsInString(piece) ?? false;
+    // Only JSON's strings all begin with a double quotation mark: {'size': '5"'} is complete.
+    if (inString && !looseEnd(piece)) continue;
     const json = tryJson(text) === undefined ? looseJson(text, marks) : text.trim();
-    // A closing tag that is not a token may be part of a string in the value.
-    if (json === undefined && value && end.token === undefined && endsInString(text)) text += end.text;
-    else {
-      emit(json ?? JSON.stringify(text));
-      return true;
-    }
+    if (json === undefined && inString) continue;
+    emit(json ?? JSON.stringify(text));
+    return true;
   }
 }
