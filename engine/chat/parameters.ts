@@ -30,16 +30,33 @@ const OBJECT = ["type", "properties", "required", "additionalProperties"];
 const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "unevaluatedProperties"];
 
 /** Returns the parameters' values of the tool with this name; empty for an unknown tool. Throws as parametersOf. */
-export function parameterValues(tools: readonly CheckedTool[], name: string): Map<string, Value> {
+export function parameterValues(tools: readonly CheckedTool[], name: string): ReadonlyMap<string, Value> {
   const tool = tools.find((tool) => tool.name === name);
-  return new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+  return valuesByName(tool ? parametersOf(tool) : []);
+}
+
+/** Results of `valuesByName` and `parametersOf`: readers need them for each call, and for each item of a list. */
+const maps = new WeakMap<readonly Parameter[], ReadonlyMap<string, Value>>();
+const parametersOfTools = new WeakMap<CheckedTool, readonly Parameter[]>();
+
+/** Returns the parameters' values by name. */
+export function valuesByName(parameters: readonly Parameter[]): ReadonlyMap<string, Value> {
+  const map = maps.get(parameters) ?? new Map(parameters.map(({ name, value }) => [name, value]));
+  maps.set(parameters, map);
+  return map;
 }
 
 /**
  * Returns a tool's parameters. Throws ConstraintError for a strict tool whose schema a list of parameters cannot
  * represent.
  */
-export function parametersOf(tool: CheckedTool): Parameter[] {
+export function parametersOf(tool: CheckedTool): readonly Parameter[] {
+  const parameters = parametersOfTools.get(tool) ?? splitParameters(tool);
+  parametersOfTools.set(tool, parameters);
+  return parameters;
+}
+
+function splitParameters(tool: CheckedTool): Parameter[] {
   const schema = followed(tool.parameters);
   const [more] = tool.strict ? unlistedOf(schema) : [];
   if (more !== undefined) {

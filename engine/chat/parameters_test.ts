@@ -1,8 +1,15 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertStrictEquals, assertThrows } from "@std/assert";
 import { createGrammars } from "../grammar/grammars.ts";
 import { ConstraintError } from "../grammar/types.ts";
 import { LarkGrammar } from "./lark.ts";
-import { type Parameter, parameterList, parametersOf, writtenParameters } from "./parameters.ts";
+import {
+  type Parameter,
+  parameterList,
+  parametersOf,
+  parameterValues,
+  valuesByName,
+  writtenParameters,
+} from "./parameters.ts";
 import { testModel } from "./testing.ts";
 import { checkTool } from "./tools.ts";
 
@@ -63,6 +70,14 @@ Deno.test("tool parameters: the schema of one parameter keeps the definitions th
       },
     },
   });
+});
+
+Deno.test("tool parameters: a tool's schema is split once, and each list has one map by name", () => {
+  const tools = [
+    checkTool({ name: "f", parameters: { type: "object", properties: { x: { type: "string" } } } }),
+  ];
+  assertStrictEquals(parametersOf(tools[0]), parametersOf(tools[0]));
+  assertStrictEquals(parameterValues(tools, "f"), valuesByName(parametersOf(tools[0])));
 });
 
 Deno.test("tool parameters: follows a reference at the root of the schema", () => {

@@ -36,9 +36,17 @@ export function isWrittenAsText(value: Value, end: Mark): boolean {
   return value.kind === "text" || (value.kind === "choice" && isPlainChoice(value, end));
 }
 
+/** Results of `isPlainChoice` by closing tag: a list may have many items with the same large choice. */
+const plainChoices = new WeakMap<readonly string[], Map<string, boolean>>();
+
 /** Returns whether the texts can be written unchanged between tags. */
 function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): boolean {
-  return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
+  const known = plainChoices.get(choices) ?? new Map<string, boolean>();
+  plainChoices.set(choices, known);
+  const isPlain = known.get(end.text) ??
+    choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
+  known.set(end.text, isPlain);
+  return isPlain;
 }
 
 function formOf(value: Exclude<Value, { kind: "text" | "boolean" }>): Constraint {
