@@ -2,7 +2,13 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import { type Mark, type Marks, textMark } from "../marks.ts";
-import { type Parameter, parameterValues, type Value, writtenParameters } from "../parameters.ts";
+import {
+  type Parameter,
+  parameterValues,
+  type Value,
+  valuesByName,
+  writtenParameters,
+} from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
@@ -103,10 +109,14 @@ function* readCall(
   const call = answer.call(name);
   const emit = (json: string) => answer.args(call, json);
   const values = parameterValues(tools, name);
+  emit("{");
   return yield* readMembers(input, emit, tags, "invoke", (key) => values.get(key), 0);
 }
 
-/** Reads an object's tagged properties and its closing tag. Returns false if the object is incomplete. */
+/**
+ * Reads an object's tagged properties and its closing tag; its opening brace is already emitted. `first` is the first
+ * tag, if it is already read. Returns false if the object is incomplete.
+ */
 function* readMembers(
   input: Input,
   emit: (json: string) => void,
@@ -115,9 +125,9 @@ function* readMembers(
   valueOf: (key: string) => Value | undefined,
   depth: number,
   first?: string,
+  before = "",
 ): Reading<boolean> {
-  emit("{");
-  for (let separator = "", known = first;; separator = ", ", known = undefined) {
+  for (let separator = before, known = first;; separator = ", ", known = undefined) {
     const key = known ?? (yield* readTag(input, tags));
     if (key === undefined) return false;
     if (key.startsWith("/")) return key === `/${name}` && (emit("}"), true);
@@ -154,12 +164,15 @@ function* readElement(
   }
   const first = yield* readTag(input, tags);
   if (first === undefined) return false;
-  if (value?.kind === "list" || (value?.kind !== "object" && first === ITEM)) {
-    const items = value?.kind === "list" ? value.items : undefined;
-    return yield* readItems(input, emit, tags, name, items, depth + 1, first);
+  if (value?.kind === "list") {
+    return yield* readItems(input, emit, tags, name, value.items, depth + 1, first);
   }
-  const properties = new Map(value?.kind === "object" ? value.properties.map((p) => [p.name, p.value]) : []);
-  return yield* readMembers(input, emit, tags, name, (key) => properties.get(key), depth + 1, first);
+  if (value?.kind !== "object" && first === ITEM) {
+    return yield* readItemsOrMembers(input, emit, tags, name, depth + 1);
+  }
+  const properties = value?.kind === "object" ? valuesByName(value.properties) : undefined;
+  emit("{");
+  return yield* readMembers(input, emit, tags, name, (key) => properties?.get(key), depth + 1, first);
 }
 
 /**
@@ -170,7 +183,7 @@ function* readItems(
   emit: (json: string) => void,
   tags: Tags,
   name: string,
-  value: Value | undefined,
+  value: Value,
   depth: number,
   first: string,
 ): Reading<boolean> {
@@ -185,6 +198,39 @@ function* readItems(
     if (!(yield* readElement(input, emit, tags, ITEM, value, depth))) return false;
     tag = yield* readTag(input, tags);
   }
+}
+
+/**
+ * Reads a value without a schema after its first `<item>`: a list, or an object if another property follows. Emits
+ * nothing before it knows the kind. Returns false if the value is incomplete.
+ */
+function* readItemsOrMembers(
+  input: Input,
+  emit: (json: string) => void,
+  tags: Tags,
+  name: string,
+  depth: number,
+): Reading<boolean> {
+  const items: string[] = [];
+  let tag: string | undefined = ITEM;
+  while (tag === ITEM) {
+    let item = "";
+    const isComplete: boolean = yield* readElement(
+      input,
+      (json) => item += json,
+      tags,
+      ITEM,
+      undefined,
+      depth,
+    );
+    items.push(item);
+    tag = isComplete ? yield* readTag(input, tags) : undefined;
+  }
+  const list = `[${items.join(", ")}`;
+  if (tag === `/${name}`) return emit(`${list}]`), true;
+  if (tag === undefined || tag.startsWith("/")) return emit(list), false;
+  emit(`{"${ITEM}": ${items.length === 1 ? items[0] : `${list}]`}`);
+  return yield* readMembers(input, emit, tags, name, () => undefined, depth, tag, ", ");
 }
 
 /** Reads the next tag and returns the text between its angle brackets; undefined if the next text is not a tag. */

@@ -30,6 +30,15 @@ Deno.test("minimax-m3: recognizes lists and objects by their tags if there is no
   assertEquals(argumentsOf(written("f", body)), expected);
 });
 
+Deno.test("minimax-m3: reads an object without a schema whose first property is named item", () => {
+  const body = "|<a>|<item>1|</item>|<k>|<item>2|</item>|<item>3|</item>|</k>|</a>|<b>4|</b>";
+  assertEquals(argumentsOf(written("f", body)), { a: { item: 1, k: [2, 3] }, b: 4 });
+  const many = "|<a>|<item>1|</item>|<item>2|</item>|<k>3|</k>|</a>|<b>4|</b>";
+  assertEquals(argumentsOf(written("f", many)), { a: { item: [1, 2], k: 3 }, b: 4 });
+  const cut = written("f", "|<a>|<item>1|</item>|<item>two").split("two")[0];
+  assertEquals(readEveryWay(MODEL, PLAN, cut).calls[0].arguments, '{"a": [1, ');
+});
+
 Deno.test("minimax-m3: reads values with a schema if they are tags, JSON or empty, or have blanks between tags", () => {
   const tagged = written(
     "g",
@@ -38,6 +47,24 @@ Deno.test("minimax-m3: reads values with a schema if they are tags, JSON or empt
   assertEquals(argumentsOf(tagged), { list: [1, 2], box: { x: 3 } });
   assertEquals(argumentsOf(written("g", "|<list>[4]|</list>|<box>{}|</box>")), { list: [4], box: {} });
   assertEquals(argumentsOf(written("g", "|<list>|</list>|<box>|</box>")), { list: [], box: {} });
+});
+
+Deno.test("minimax-m3: checks the texts of a choice once for all items of a list", () => {
+  let checks = 0;
+  const choices = Object.assign(["a", "b"], {
+    every(check: (text: string) => boolean) {
+      checks++;
+      return Array.prototype.every.call(this, check);
+    },
+  });
+  const list = { type: "array", items: { type: "string", enum: choices } };
+  const tools = [{ name: "g", parameters: { type: "object", properties: { list } } }];
+  const plan = MODEL.form.plan({ messages: USER, tools });
+  const checked = checks;
+  const items = "|<item>a|</item>".repeat(20);
+  const { calls } = readEveryWay(MODEL, plan, written("g", `|<list>${items}|</list>`));
+  assertEquals(JSON.parse(calls[0].arguments), { list: Array(20).fill("a") });
+  assertEquals(checks, checked);
 });
 
 Deno.test("minimax-m3: stops reading a call whose values are nested too deeply", () => {
