@@ -23,7 +23,8 @@ export class QuantizerThreads implements Disposable {
 
   /**
    * Quantizes rows. The promises resolve in the order of the calls: to undefined if the type cannot hold a value. A
-   * promise rejects with ConvertError if quantizing or a worker fails. The values' buffer may move to a worker, so the caller must not use it again.
+   * promise rejects with ConvertError if quantizing or a worker fails. The values' buffer may move to a worker, so the
+   * caller must not use it again.
    */
   quantize(task: QuantizeTask): Promise<Quantized | undefined> {
     const outcome = this.count === 1 || task.values.length < LEAST_VALUES
