@@ -85,7 +85,7 @@ export function chooseTokens(
  * MiniMax M3's indexer. Each of its heads scores all tokens for one KV head. The query heads of this KV head attend
  * only to the blocks of tokens with the largest scores.
  */
-export interface BlockIndexer {
+interface BlockIndexer {
   /** Number of heads. It equals the number of KV heads. */
   readonly heads: number;
   readonly headDim: number;

@@ -71,7 +71,7 @@ async function reportJoined(
 }
 
 /** Returns the bytes of weights that the plan's draft layer reads per token; undefined without a draft layer. */
-export function draftBytes(plan: Plan, bytes: readonly number[]): number | undefined {
+function draftBytes(plan: Plan, bytes: readonly number[]): number | undefined {
   if (!canDraft(plan)) return undefined;
   // A draft begins with the op `recall`. Without this op, the cost model counts the other ops as ops of a step.
   const ops = plan.ops.slice(mainOps(plan).length + 1);

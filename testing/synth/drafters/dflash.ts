@@ -5,7 +5,7 @@ import type { SynthFile } from "../file.ts";
 import { drafterFile } from "./file.ts";
 import type { Eagle3Options } from "./eagle3.ts";
 
-export interface DflashShape {
+interface DflashShape {
   readonly blocks: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -14,7 +14,7 @@ export interface DflashShape {
 }
 
 /** Options for the keys and tensors of a drafter, except its token table. */
-export interface DflashParts extends Pick<Eagle3Options, "layers" | "columns" | "tokens" | "sharesOutput"> {
+interface DflashParts extends Pick<Eagle3Options, "layers" | "columns" | "tokens" | "sharesOutput"> {
   /** Differences from the usual shape. */
   readonly shape?: Partial<DflashShape>;
   readonly mask: number;
