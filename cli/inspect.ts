@@ -35,7 +35,8 @@ const OPTIONS = {
       '"tensors", "bytes"}, …], "plan", "webgpu": {"layers": [dispatches, …], "total"}}; if compy cannot run the ' +
       'model, these ten are missing and "refusal" says why; "tower": {"path", "projector", "layers", "image_tokens": ' +
       '[least, most], "memory": {"weights", "scratch"}} or {"refusal"}, if the file is a vision tower or has one beside it; ' +
-      'with --draft "drafter": {"path", "architecture", "memory", "weights_per_token", "joined"} or {"refusal"}',
+      'with --draft "drafter": {"path", "architecture", "memory", "weights_per_token", "joined"} or {"refusal"}; if ' +
+      '"joined" is true, "files", "file_bytes" and "formats" include the drafter',
   }),
 };
 

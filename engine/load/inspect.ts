@@ -22,13 +22,13 @@ export type InspectOptions = Pick<
 /** The contents of a model file, and the resources that running it needs. */
 export interface ModelReport {
   readonly path: string;
-  /** Number of the model's files, and their total bytes. */
+  /** Number of the model's files, and their total bytes. They include a drafter that is part of the plan. */
   readonly files: number;
   readonly fileBytes: number;
   readonly version: number;
   /** Metadata in file order. A long array is replaced by its element count. */
   readonly metadata: ReadonlyMap<string, MetadataValue | { readonly elements: number }>;
-  /** Tensor formats by bytes, largest first. */
+  /** Formats of the tensors in these files, by bytes, largest first. */
   readonly formats: readonly FormatReport[];
   /** The resources that the model needs, or the reason why compy cannot compute it. */
   readonly plan: PlanReport | { readonly refusal: string };
@@ -67,7 +67,7 @@ export interface PlanReport {
   };
   /** Bytes of weights that a step of one token reads: without the embedding, and with only the chosen experts. */
   readonly tokenWeights: number;
-  /** Free bytes for a model now; undefined when unknown. */
+  /** Free bytes for a model and its draft model now; undefined when unknown. */
   readonly free: number | undefined;
   /** Parts of the file that text generation does not use, largest first. */
   readonly leftOut: readonly LeftOutPart[];
@@ -84,9 +84,8 @@ const MAX_ELEMENTS = 8;
  * is described too. Throws GgufError for a broken file.
  */
 export async function inspectModel(options: InspectOptions): Promise<ModelReport> {
-  const { described, refusal } = await describeBoth(options);
+  const { described, tower, refusal } = await describeBoth(options);
   const { file } = described;
-  const tower = await findTower(described, options);
   const drafter = refusal === undefined ? await describeDrafter(described, options) : { refusal };
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
   return {
@@ -104,20 +103,33 @@ export async function inspectModel(options: InspectOptions): Promise<ModelReport
   };
 }
 
+interface Described {
+  readonly described: ModelDescription;
+  readonly tower: ModelReport["tower"];
+  /** The reason why the drafter cannot draft for the model. */
+  readonly refusal?: string;
+}
+
 /**
  * Describes the model with its drafter. If the drafter does not fit, describes only the model and returns the reason.
  */
-async function describeBoth(
-  options: InspectOptions,
-): Promise<{ readonly described: ModelDescription; readonly refusal?: string }> {
+async function describeBoth(options: InspectOptions): Promise<Described> {
   try {
-    return { described: await describeModel(options) };
+    const both = await describeWithTower(options);
+    // Building the plan checks the drafter's tensors.
+    if (both.described.drafter) await both.described.plan();
+    return both;
   } catch (error) {
     const refused = error instanceof GgufError || error instanceof EngineError;
     if (options.draft === undefined || !refused) throw error;
-    const described = await describeModel({ ...options, draft: undefined });
-    return { described, refusal: worded(error, options.words) };
+    const model = await describeWithTower({ ...options, draft: undefined });
+    return { ...model, refusal: worded(error, options.words) };
   }
+}
+
+async function describeWithTower(options: InspectOptions): Promise<Described> {
+  const described = await describeModel(options);
+  return { described, tower: await findTower(described, options) };
 }
 
 function isTowerFile({ metadata }: GgufFile): boolean {
@@ -165,14 +177,14 @@ async function describePlan(
   try {
     const plan = await described.plan();
     const { all: weights, token: tokenWeights } = await described.weightBytes();
-    const all = freeMemory();
+    const free = freeMemory();
     // A smaller model that drafts is not part of the plan, so its memory is subtracted first.
     const apart = drafter && !("refusal" in drafter) && !drafter.joined ? totalOf(drafter.memory) : 0;
-    const free = all === undefined ? undefined : all - apart;
+    const left = free === undefined ? undefined : Math.max(0, free - apart);
     const wanted = { ...options, drafts: true }; // drafts are also the default when a model is loaded
     const least = totalOf({ ...engineSize(plan, wanted).memory, weights });
     // A model that does not fit in memory is described, not refused.
-    const bounds = free === undefined || least > free ? undefined : { free, weights };
+    const bounds = left === undefined || least > left ? undefined : { free: left, weights };
     const size = engineSize(plan, wanted, bounds);
     const { kv, states, activations } = size.memory;
     return {
