@@ -11,6 +11,7 @@ import type { ImageRows } from "../plan/extra_rows.ts";
 import { type Plan, withKvType } from "../plan/plan.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
+import { planIn } from "./drafters/fit.ts";
 import { openDrafter } from "./drafters/open.ts";
 import type { OpenedDrafter } from "./drafters/types.ts";
 import type { LoadOptions } from "./options.ts";
@@ -41,7 +42,7 @@ export class ModelDescription {
 
   /** The model's tokenizer, also for a file that contains only a vocabulary. Throws GgufError. */
   get tokenizer(): Tokenizer {
-    return this.#tokenizer ??= createTokenizer(this.file.metadata);
+    return this.#tokenizer ??= this.drafter?.tokenizer ?? createTokenizer(this.file.metadata);
   }
 
   /** How the model pools whole texts. Throws GgufError. */
@@ -54,10 +55,9 @@ export class ModelDescription {
    * if compy cannot run the model.
    */
   plan(): Promise<Plan> {
-    return this.#plan ??= this.#build({
-      drafts: wantsDraftLayer(this.file, this.options),
-      drafter: this.drafter?.description,
-    });
+    const { drafter } = this;
+    if (drafter) return this.#plan ??= planIn(drafter, this.#build({ drafter: drafter.description }));
+    return this.#plan ??= this.#build({ drafts: wantsDraftLayer(this.file, this.options) });
   }
 
   /** Returns the plan without a draft layer. Throws GgufError. */

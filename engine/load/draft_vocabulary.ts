@@ -1,11 +1,16 @@
 import { EngineError, type Wording } from "../api/errors.ts";
+import { finish, type Paced, STEPS_PER_OFFER, withPauses } from "../pacing/pauses.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** Maximum difference of the vocabularies' sizes: some files pad their vocabulary to a round number. */
 const MOST_BEYOND = 1024;
 
 /** Returns the number of tokens that both vocabularies share. Throws EngineError if a shared token differs. */
-export function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
+export async function commonVocabulary(
+  path: string,
+  drafting: Tokenizer,
+  drafted: Tokenizer,
+): Promise<number> {
   const common = Math.min(drafting.vocabSize, drafted.vocabSize);
   if (Math.max(drafting.vocabSize, drafted.vocabSize) - common > MOST_BEYOND) {
     throw cannotDraft(
@@ -13,12 +18,18 @@ export function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tok
       `its vocabulary has ${drafting.vocabSize} tokens, the model's has ${drafted.vocabSize}`,
     );
   }
+  const token = await withPauses(() => finish(firstDifference(common, drafting, drafted)));
+  if (token === undefined) return common;
+  const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
+  throw cannotDraft(path, `token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
+}
+
+/** Returns the first token below `common` that differs; undefined if all are the same. */
+function* firstDifference(common: number, one: Tokenizer, other: Tokenizer): Paced<number | undefined> {
   for (let token = 0; token < common; token++) {
-    if (isSameToken(token, drafting, drafted)) continue;
-    const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
-    throw cannotDraft(path, `token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
+    if (!isSameToken(token, one, other)) return token;
+    if (token % STEPS_PER_OFFER === STEPS_PER_OFFER - 1) yield;
   }
-  return common;
 }
 
 const SMALLER = "name a smaller model of the same family and version";

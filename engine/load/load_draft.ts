@@ -38,7 +38,7 @@ export async function measureDraft(
   if (isEncoder(built)) throw cannotDraft(path, "the model generates no text");
   const contextLength = Math.min(built.contextLength, options.contextLength);
   const plan = withContext(built, contextLength);
-  const vocabSize = commonVocabulary(path, described.tokenizer, drafted.tokenizer);
+  const vocabSize = await commonVocabulary(path, described.tokenizer, drafted.tokenizer);
   const places = Math.min(MOST_PLACES, options.parallel ?? MOST_PLACES);
   const hasStates = plan.states.length > 0;
   const size = {

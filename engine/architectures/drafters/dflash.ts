@@ -10,12 +10,13 @@ import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
-import { type DraftBlock, type Drafter, joinedName, requireKnown } from "./drafter.ts";
+import { type DraftBlock, type Drafter, joinedName, requireKnown, type TensorNames } from "./drafter.ts";
 import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
-/** Names of tensors in a drafter's file, except rotary factors. */
-const TENSORS =
-  /^((fc|enc\.output_norm|token_embd|output_norm|output|blk\.\d+\.(attn_norm|attn_(q|k|v|output|q_norm|k_norm)|ffn_(norm|gate|up|down)))\.weight)$/;
+const TENSORS: TensorNames = {
+  whole: /^(fc|enc\.output_norm|token_embd|output_norm|output)\.weight$/,
+  layer: /^(attn_(norm|q|k|v|output|q_norm|k_norm)|ffn_(norm|gate|up|down))\.weight$/,
+};
 /** Related kinds of drafters that compy does not support, by the name of a tensor that only they have. */
 const RELATIVES = { "markov_w1.weight": "DSpark", "selector_hidden.weight": "DFlash2" };
 
@@ -36,11 +37,12 @@ export async function readDflash(file: GgufFile, model: GgufFile, tokens?: numbe
     if (!file.tensors.has(tensor)) continue;
     refuse(`tensor ${quote(tensor)}`, `is a ${name} drafter's; compy supports DFlash and EAGLE-3 drafters`);
   }
-  requireKnown(file, TENSORS, "a DFlash drafter");
   const keys = ArchitectureKeys.of(file.metadata);
   const bothDirections = !file.metadata.getBoolean(keys.name("attention.causal"), false);
   const drafter = await readRowDrafter(file, model, { tokens, allowed: { bothDirections } });
-  const sights = readSights(keys, drafter.hparams.blockCount);
+  const { blockCount } = drafter.hparams;
+  requireKnown(file, TENSORS, "a DFlash drafter", blockCount);
+  const sights = readSights(keys, blockCount);
   return { ...drafter, block: readBlock(keys, drafter), add: (b) => addDflash(b, drafter, sights) };
 }
 

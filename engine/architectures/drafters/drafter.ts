@@ -6,6 +6,9 @@ import type { PlanBuilder } from "../../plan/builder.ts";
 import type { RowsWanted } from "../../plan/extra_rows.ts";
 import { isRopeFactors } from "../parts/rope.ts";
 
+/** Maximum number of columns of the rows that a drafter reads. */
+export const MOST_COLUMNS = 131_072;
+
 /** The description of a drafter for the model's plan. */
 export interface Drafter extends RowsWanted {
   readonly hparams: Hparams;
@@ -26,11 +29,27 @@ export interface DraftBlock {
   readonly mask: number;
 }
 
-/** Throws GgufError if the file has a tensor whose name does not match `tensors`, except rotary factors. */
-export function requireKnown(file: GgufFile, tensors: RegExp, kind: string): void {
-  const unknown = [...file.tensors.keys()].find((name) => !tensors.test(name) && !isRopeFactors(name));
+/** Names of the tensors in a drafter's file, except rotary factors. */
+export interface TensorNames {
+  readonly whole: RegExp;
+  /** Names after the number of the layer. */
+  readonly layer: RegExp;
+}
+
+/** Throws GgufError if the file has a tensor with another name, or a tensor of a layer after the first `layers`. */
+export function requireKnown(
+  file: GgufFile,
+  { whole, layer }: TensorNames,
+  kind: string,
+  layers: number,
+): void {
+  const unknown = [...file.tensors.keys()].find((name) => {
+    const [, number, part] = /^blk\.(0|[1-9]\d*)\.(.*)$/.exec(name) ?? [];
+    return number ? Number(number) >= layers || !layer.test(part) : !whole.test(name) && !isRopeFactors(name);
+  });
   if (unknown === undefined) return;
-  throw new GgufError("GGUF_HPARAM", `is not a tensor of ${kind}`, { field: `tensor ${quote(unknown)}` });
+  const detail = `is not a tensor of ${kind} with block_count ${layers}`;
+  throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(unknown)}` });
 }
 
 /**
@@ -41,6 +60,13 @@ export function joinedName(name: string, { metadata }: GgufFile): string {
   const layers = metadata.getCount(`${metadata.getString("general.architecture")}.block_count`);
   const [, layer, tensor] = /^blk\.(\d+)\.(.*)$/.exec(name) ?? [];
   return layer ? `blk.${layers + Number(layer)}.drafter.${tensor}` : `drafter.${name}`;
+}
+
+/** Returns a message about the joined file with the names that the drafter's tensors have in their own file. */
+export function withOwnNames(message: string, { metadata }: GgufFile): string {
+  const layers = metadata.getCount(`${metadata.getString("general.architecture")}.block_count`);
+  const own = (_: string, layer?: string) => layer ? `"blk.${Number(layer) - layers}.` : '"';
+  return message.replace(/"(?:blk\.(\d+)\.)?drafter\./g, own);
 }
 
 /** Returns the model's file with the drafter's tensors added. */

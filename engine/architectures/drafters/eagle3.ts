@@ -12,12 +12,13 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { shift } from "../../plan/ops/shift.ts";
 import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
-import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
+import { type Drafter, joinedName, requireKnown, type TensorNames } from "./drafter.ts";
 import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
-/** Names of tensors in a drafter's file, except rotary factors. */
-const TENSORS =
-  /^((fc|enc\.output_norm|token_embd|output_norm|output|blk\.0\.(attn_norm(_2)?|attn_(q|k|v|output)|ffn_(norm|gate|up|down)))\.weight)$/;
+const TENSORS: TensorNames = {
+  whole: /^(fc|enc\.output_norm|token_embd|output_norm|output)\.weight$/,
+  layer: /^(attn_(norm|norm_2|q|k|v|output)|ffn_(norm|gate|up|down))\.weight$/,
+};
 
 /** An EAGLE-3 drafter: one layer in its own file, which drafts tokens from a model's hidden rows. */
 interface Eagle3 extends RowDrafter {
@@ -29,11 +30,11 @@ interface Eagle3 extends RowDrafter {
 
 /** Returns a drafter for `model`. `tokens` is the size of the drafter's own vocabulary, if it has one. Throws GgufError. */
 export async function readEagle3(file: GgufFile, model: GgufFile, tokens?: number): Promise<Drafter> {
-  requireKnown(file, TENSORS, "an EAGLE-3 drafter");
   const drafter = await readRowDrafter(file, model, { tokens, rows: 3 });
   const keys = ArchitectureKeys.of(file.metadata);
   const { blockCount } = drafter.hparams;
   if (blockCount !== 1) keys.refuse("block_count", String(blockCount), "1");
+  requireKnown(file, TENSORS, "an EAGLE-3 drafter", blockCount);
   const flag = (name: string) => file.metadata.getBoolean(keys.name(name), false);
   const normBeforeResidual = flag("norm_before_residual");
   const normBeforeFc = flag("norm_before_fc");

@@ -15,13 +15,14 @@ import { draftTokens } from "../parts/draft_layer.ts";
 import { geGlu } from "../parts/geglu.ts";
 import { handedOut } from "../parts/hidden_rows.ts";
 import { readFactors, Rope } from "../parts/rope.ts";
-import { type Drafter, joinedName, requireKnown } from "./drafter.ts";
+import { type Drafter, joinedName, MOST_COLUMNS, requireKnown, type TensorNames } from "./drafter.ts";
 
-/** Names of tensors in a drafter's file, except rotary factors. The centroids are not read: see `addAssistant`. */
-const TENSORS =
-  /^((nextn\.(pre|post)_projection|token_embd|output_norm|masked_embd_(centroids|ordering)|blk\.\d+\.(attn_(norm|q|q_norm|output)|post_attention_norm|ffn_(norm|gate|up|down)|post_ffw_norm|layer_output_scale))\.weight)$/;
-
-const MOST_COLUMNS = 131_072;
+/** The centroids are not read: see `addAssistant`. */
+const TENSORS: TensorNames = {
+  whole: /^(nextn\.(pre|post)_projection|token_embd|output_norm|masked_embd_(centroids|ordering))\.weight$/,
+  layer:
+    /^(attn_(norm|q|q_norm|output)|post_(attention|ffw)_norm|ffn_(norm|gate|up|down)|layer_output_scale)\.weight$/,
+};
 
 /** The drafter and its model. */
 interface Assistant {
@@ -33,8 +34,8 @@ interface Assistant {
 
 /** Returns the description of a drafter for a model of Gemma 4. Throws GgufError. */
 export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): Promise<Drafter> {
-  requireKnown(file, TENSORS, "a drafter for Gemma 4");
   const h = readHparams(file, { layersDiffer: true });
+  requireKnown(file, TENSORS, "a drafter for Gemma 4", h.blockCount);
   const keys = ArchitectureKeys.of(file.metadata);
   const model = readHparams(modelFile, GEMMA4.allows);
   const rope = new Rope(h, await readFactors(file, h));

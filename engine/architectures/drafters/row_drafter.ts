@@ -1,22 +1,16 @@
 import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { GgufError, quote } from "../../gguf/errors.ts";
-import { type Allowed, type Hparams, readHparams } from "../../gguf/hparams/hparams.ts";
+import { type Allowed, readHparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import type { RowsWanted } from "../../plan/extra_rows.ts";
 import { join } from "../../plan/ops/join.ts";
 import { draftTokens } from "../parts/draft_layer.ts";
 import { handedOut } from "../parts/hidden_rows.ts";
 import { readFactors, Rope } from "../parts/rope.ts";
-import { joinedName } from "./drafter.ts";
-
-const MOST_COLUMNS = 131_072;
+import { type Drafter, joinedName, MOST_COLUMNS } from "./drafter.ts";
 
 /** The common description of drafters that read hidden rows of several layers of the model. */
-export interface RowDrafter extends RowsWanted {
-  readonly hparams: Hparams;
-  /** Number of columns of each row that the drafter reads. */
-  readonly columns: number;
+export interface RowDrafter extends Omit<Drafter, "add" | "block"> {
   readonly rope: Rope;
   /** Names of the embedding and of the output matrix in the joined file. */
   readonly embedding: string;
@@ -25,7 +19,7 @@ export interface RowDrafter extends RowsWanted {
   readonly tokens: number;
 }
 
-export interface RowDrafterOptions {
+interface RowDrafterOptions {
   /** The size of the drafter's own vocabulary, if it has one. */
   readonly tokens?: number;
   /** Required number of layers whose rows the drafter reads; by default any number. */
@@ -50,15 +44,26 @@ export async function readRowDrafter(
   if (!has("token_embd")) tensors.set("token_embd.weight", requireOf(model, "token_embd.weight"));
   const whole = { ...file, tensors };
   const hparams = readHparams(whole, allowed);
+  const { vocabSize } = hparams;
+  if (own !== undefined && own > vocabSize) {
+    const detail = `must have at most ${vocabSize} tokens, the size of the vocabulary (got ${own})`;
+    throw new GgufError("GGUF_HPARAM", detail, { field: 'tensor "d2t"' });
+  }
   const keys = ArchitectureKeys.of(file.metadata);
+  const columns = keys.count("target_hidden_size", MOST_COLUMNS, hparams.embeddingLength);
+  const tokens = own ?? vocabSize;
+  if (!has("output") && (tokens !== vocabSize || hparams.embeddingLength !== columns)) {
+    const detail = "is missing, and the model's has another width or vocabulary";
+    throw new GgufError("GGUF_HPARAM", detail, { field: 'tensor "output.weight"' });
+  }
   return {
     hparams,
     rope: new Rope(hparams, await readFactors(whole, hparams)),
     layers: readLayers(keys, rows),
-    columns: keys.count("target_hidden_size", MOST_COLUMNS, hparams.embeddingLength),
+    columns,
     embedding,
     output,
-    tokens: own ?? hparams.vocabSize,
+    tokens,
   };
 }
 

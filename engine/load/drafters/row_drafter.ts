@@ -15,25 +15,26 @@ export async function openRowDrafter(
   read: (file: GgufFile, model: GgufFile, tokens?: number) => Promise<Drafter>,
 ): Promise<OpenedDrafter> {
   const own = file.integers.get(TOKENS);
-  const description = await readIn(file, read(file, model, own?.length));
-  const common = checkFit(file, model, description);
-  const tokens = own && await readTokens(file);
-  const wrong = tokens?.find((token) => token < 0n || token >= BigInt(common));
-  if (wrong !== undefined) {
-    const detail = `must have only tokens below ${common} (got ${wrong})`;
-    throw new GgufError("GGUF_DATA", detail, { field: `tensor ${quote(TOKENS)} of ${quote(file.path)}` });
-  }
+  const description = await readIn(file, () => read(file, model, own?.length));
+  const { common, tokenizer } = await checkFit(file, model, description);
   return {
+    file,
     description,
     joined: joinDrafter(model, file),
-    tokens: tokens && Int32Array.from(tokens, Number),
+    tokenizer,
+    tokens: own && await readIn(file, () => readTokens(file, common)),
     block: description.block,
   };
 }
 
-async function readTokens(file: GgufFile): Promise<BigInt64Array> {
+/** Returns the model's token for each token of the drafter. Throws GgufError for tokens that are not below `limit`. */
+async function readTokens(file: GgufFile, limit: number): Promise<Int32Array> {
   const { path, offset, length } = file.integers.get(TOKENS)!;
   await using source = await file.open(path);
   const bytes = await readBytes(source, offset, length * BigInt64Array.BYTES_PER_ELEMENT);
-  return new BigInt64Array(bytes.buffer);
+  const tokens = new BigInt64Array(bytes.buffer);
+  const wrong = tokens.find((token) => token < 0n || token >= BigInt(limit));
+  if (wrong === undefined) return Int32Array.from(tokens, Number);
+  const detail = `must have only tokens below ${limit} (got ${wrong})`;
+  throw new GgufError("GGUF_DATA", detail, { field: `tensor ${quote(TOKENS)}` });
 }
