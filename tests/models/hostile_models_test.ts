@@ -1,17 +1,16 @@
 import { assert } from "@std/assert";
 import { readPlan } from "../../engine/architectures/registry.ts";
 import { GgufError } from "../../engine/gguf/errors.ts";
-import { MetadataMap } from "../../engine/gguf/metadata.ts";
 import { readPooling } from "../../engine/gguf/hparams/pooling.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
-import type { GgufFile, MetadataValue, TensorInfo } from "../../engine/gguf/types.ts";
+import type { GgufFile } from "../../engine/gguf/types.ts";
 import { encodePlan } from "../../engine/plan/encode.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
 import { engineSize } from "../../engine/load/size.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
 import { KernelError } from "../../ffi/library.ts";
 import { kindsOfTier } from "./decoders/kinds.ts";
-import { VALUES, Watched } from "./hostile.ts";
+import { spoiled, Watched } from "./hostile.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
 import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
@@ -32,69 +31,7 @@ async function load(file: GgufFile) {
   return plan;
 }
 
-/** The file with another value for a key, or without the key. */
-function withKey(file: GgufFile, key: string, value: MetadataValue | undefined): GgufFile {
-  const entries = new Map(file.metadata.entries);
-  if (value === undefined) entries.delete(key);
-  else entries.set(key, value);
-  return { ...file, metadata: new MetadataMap(entries) };
-}
-
-/** Corruptions of a tensor that keep its data inside the file. */
-function* spoiledTensors(file: GgufFile): Generator<[what: string, file: GgufFile]> {
-  const seen = new Set<string>();
-  for (const info of file.tensors.values()) {
-    // The tensor of the next layer is read by the same code, so one layer suffices.
-    const kind = info.name.replace(/\d+/, "");
-    const first = !seen.has(kind);
-    seen.add(kind);
-    if (!first) continue;
-    const [columns, ...rest] = info.shape;
-    const shapes = [
-      [columns],
-      [columns, 1],
-      [...info.shape, 1],
-      [...info.shape, 2],
-      info.shape.toReversed(),
-      [
-        columns,
-        ...rest.map((rows) => rows + 1),
-      ],
-      [columns / 2, ...rest],
-    ];
-    const others: (TensorInfo | undefined)[] = [
-      undefined,
-      ...shapes.map((shape) => ({ ...info, shape })),
-      ...(["F32", "F16", "Q8_0", "Q4_K", "MXFP4"] as const).map((type) => ({ ...info, type })),
-    ];
-    for (const other of others) {
-      const tensors = new Map(file.tensors);
-      if (other) tensors.set(info.name, other);
-      else tensors.delete(info.name);
-      yield [`${info.name} of ${other ? `${other.type} ${other.shape}` : "nothing"}`, { ...file, tensors }];
-    }
-  }
-  const strange = { ...file.tensors.values().next().value!, name: "blk.0.strange.weight" };
-  yield ["a strange tensor", { ...file, tensors: new Map([...file.tensors, [strange.name, strange]]) }];
-}
-
-function* spoiledKeys(file: GgufFile, keys: Iterable<string>): Generator<[what: string, file: GgufFile]> {
-  for (const key of keys) {
-    for (const value of [undefined, ...VALUES]) {
-      const words = typeof value === "object"
-        ? `${value.constructor.name} of ${value.length}`
-        : String(value);
-      yield [`${key} = ${words}`, withKey(file, key, value)];
-    }
-  }
-}
-
 const LIMITS = { maxRows: 16, maxLogitRows: 16, kvBlocks: 8 };
-
-function* spoiled(file: GgufFile, keys: Iterable<string>) {
-  yield* spoiledKeys(file, keys);
-  yield* spoiledTensors(file);
-}
 
 /** Computes a few tokens with a file's plan: an accepted plan must run, with any result. */
 class Runs implements Disposable {
