@@ -14,12 +14,12 @@ import { openGemma4Assistant } from "../../engine/load/drafters/gemma4_assistant
 import { openRowDrafter } from "../../engine/load/drafters/row_drafter.ts";
 import type { OpenDrafter } from "../../engine/load/drafters/types.ts";
 import { inspectModel } from "../../engine/load/inspect.ts";
-import { totalOf } from "../../engine/load/memory_error.ts";
 import { measureModel } from "../../engine/load/load.ts";
 import type { Tokenizer } from "../../engine/tokenizer/types.ts";
 import { synthesizeDflash } from "../../testing/synth/drafters/dflash.ts";
 import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
+import { fullTier } from "../../testing/tier.ts";
 import { withFiles } from "./drafter_files.ts";
 
 const model = (architecture: Architecture, context?: number) =>
@@ -104,10 +104,7 @@ for (const key of OTHER_KEYS) {
 }
 
 Deno.test("inspection: describes the model without a drafter that does not fit its plan", async () => {
-  const drafter = synthesizeDflash(LLAMA, DFLASH);
-  const name = new TextEncoder().encode("attn_q_norm");
-  const at = drafter.findIndex((_, i) => name.every((byte, j) => drafter[i + j] === byte));
-  drafter[at] = "b".charCodeAt(0);
+  const drafter = synthesizeDflash(LLAMA, { ...DFLASH, shape: { headDim: 24 } });
   await withFiles(LLAMA, drafter, async (path, draft) => {
     const plain = await inspectModel({ model: path });
     const report = await inspectModel({ model: path, draft });
@@ -119,14 +116,13 @@ Deno.test("inspection: describes the model without a drafter that does not fit i
   });
 });
 
-Deno.test("inspection: free memory does not include a draft model that is larger than it", async () => {
+fullTier.test("inspection: reports the free memory with a draft model that needs more", async () => {
+  const { runJson } = await import("../../testing/commands.ts");
   const large = model("llama", 2 ** 24);
   await withFiles(large, large, async (path, draft) => {
-    const report = await inspectModel({ model: path, draft, contextLength: 2 ** 24, parallel: 16 });
-    const { plan, drafter } = report;
-    if ("refusal" in plan || drafter === undefined || "refusal" in drafter) throw new Error("refused");
-    const bytes = totalOf(drafter.memory);
-    assert(plan.free === undefined || plan.free > 0 && plan.free < bytes, `${plan.free} of ${bytes}`);
+    const limits = ["--ctx", String(2 ** 24), "--parallel", "16"];
+    const { memory_free, drafter } = await runJson("inspect", "--model", path, "--draft", draft, ...limits);
+    assert(memory_free > 0 && memory_free < drafter.memory.kv, `${memory_free} of ${drafter.memory.kv}`);
   });
 });
 
