@@ -90,7 +90,10 @@ Deno.test("program: refuses unsupported operands, and the message names the oper
     [changed(dense, "rope_append", { kNorm: undefined }), "only its queries, or only its keys, are normed"],
     [changed(dense, "candidates", { scale: 0.5 }), "its logits are scaled or capped"],
     [changed(dense, "candidates", { softcap: 30 }), "its logits are scaled or capped"],
-    [changed(dense, "attention", { chosen: { buffer: 1, count: 1, length: 1 } }), "its rows attend to chosen tokens"],
+    [
+      changed(dense, "attention", { chosen: { buffer: 1, count: 1, length: 1 } }),
+      "its rows attend to chosen tokens",
+    ],
     [
       changed(hybrid, "short_conv", { keys: 1, values: 1 }),
       "its queries, keys and values have separate convolutions",
