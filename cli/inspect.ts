@@ -30,10 +30,10 @@ const OPTIONS = {
   json: onOff({
     help:
       'print one JSON object: {"path", "files", "file_bytes", "version", "metadata", "formats": [{"type", ' +
-      '"tensors", "elements", "bytes"}, …], "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …], ' +
+      '"tensors", "elements", "bytes"}, …], "context", "parallel", "kv_tokens", "kv_type", "layers": [{"kind", "count"}, …], ' +
       '"memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "left_out": [{"part", ' +
       '"tensors", "bytes"}, …], "plan", "webgpu": {"layers": [dispatches, …], "total"}}; if compy cannot run the ' +
-      'model, these ten are missing and "refusal" says why; "tower": {"path", "projector", "layers", "image_tokens": ' +
+      'model, the keys from "context" on are missing and "refusal" says why; "tower": {"path", "projector", "layers", "image_tokens": ' +
       '[least, most], "memory": {"weights", "scratch"}} or {"refusal"}, if the file is a vision tower or has one beside it; ' +
       'with --draft "drafter": {"path", "architecture", "memory", "weights_per_token", "joined"} or {"refusal"}; if ' +
       '"joined" is true, "files", "file_bytes" and "formats" include the drafter',
