@@ -95,7 +95,7 @@ const REFUSED: readonly (readonly [what: string, of: Published, config: Config, 
   }, "add_full_attention_sink_bias"],
   ["MiniMax M3 with another activation", PUBLISHED["MiniMax M3"], { swiglu_alpha: 1.5 }, "swiglu_alpha"],
   ["MiniMax M3 with an indexer in the dense layer", PUBLISHED["MiniMax M3"], {
-    layer_types: Array(4).fill("minimax_m3_sparse"),
+    layer_types: Array(2).fill("minimax_m3_sparse"),
     sparse_attention_config: null,
     index_n_heads: 2,
     index_head_dim: 64,

@@ -109,7 +109,7 @@ export const MINIMAX_M3: Published = {
     model_type: "minimax_m3_vl",
     text_config: layered({
       ...COMMON,
-      num_hidden_layers: 4,
+      num_hidden_layers: 2,
       hidden_act: "swigluoai",
       num_attention_heads: 8,
       num_key_value_heads: 2,
@@ -123,13 +123,13 @@ export const MINIMAX_M3: Published = {
       num_local_experts: 8,
       num_experts_per_tok: 2,
       routed_scaling_factor: 1.25,
-      moe_layer_freq: [0, 1, 1, 1],
+      moe_layer_freq: [0, 1],
       sparse_attention_config: {
-        sparse_attention_freq: [0, 1, 1, 1],
+        sparse_attention_freq: [0, 1],
         sparse_num_index_heads: 2,
         sparse_index_dim: 64,
-        sparse_topk_blocks: 16,
-        sparse_block_size: 128,
+        sparse_topk_blocks: 2,
+        sparse_block_size: 32,
         sparse_local_block: 1,
       },
     }),
@@ -143,17 +143,15 @@ export const MINIMAX_M3: Published = {
   ],
   shiftedNorms: true,
   change(tensors, floats) {
-    for (let i = 1; i < 4; i++) {
-      const moe = `${M3}layers.${i}.block_sparse_moe.`;
-      for (const [part, module] of Object.entries(M3_PARTS)) {
-        const { shape: [count, rows, columns], values } = floats(`blk.${i}.ffn_${part}_exps.weight`);
-        for (let expert = 0; expert < count; expert++) {
-          const own = values.slice(expert * rows * columns, (expert + 1) * rows * columns);
-          tensors.set(`${moe}experts.${expert}.${module}.weight`, storeFloats("F32", [rows, columns], own));
-        }
+    const moe = `${M3}layers.1.block_sparse_moe.`;
+    for (const [part, module] of Object.entries(M3_PARTS)) {
+      const { shape: [count, rows, columns], values } = floats(`blk.1.ffn_${part}_exps.weight`);
+      for (let expert = 0; expert < count; expert++) {
+        const own = values.slice(expert * rows * columns, (expert + 1) * rows * columns);
+        tensors.set(`${moe}experts.${expert}.${module}.weight`, storeFloats("F32", [rows, columns], own));
       }
-      tensors.set(`${moe}e_score_correction_bias`, stored(floats(`blk.${i}.exp_probs_b.bias`)));
     }
+    tensors.set(`${moe}e_score_correction_bias`, stored(floats("blk.1.exp_probs_b.bias")));
   },
   ...REST,
 };
