@@ -63,8 +63,9 @@ export class CheckpointFolder implements AsyncDisposable {
     return join(this.path, name);
   }
 
+  /** Converts the checkpoint, by default with one thread: starting others takes longer than quantizing small models. */
   convert(options: Partial<ConvertOptions> = {}): Promise<ConvertReport> {
-    return convertCheckpoint({ folder: this.path, out: this.out, ...options });
+    return convertCheckpoint({ folder: this.path, out: this.out, threads: 1, ...options });
   }
 
   /** Returns the file names in the output folder. */
