@@ -84,7 +84,7 @@ async function costs(
   const drafter = draft === undefined ? undefined : await openDrafter(draft, plain);
   const file = drafter?.joined ?? plain;
   const factors = await readRopeFactors(file);
-  const block = drafter?.block;
+  const block = drafter?.description.block;
   const rows = Math.max(4, block?.rows ?? 1);
   const open = async (layer: PlanOptions) => {
     const plan = buildPlan(file, factors, undefined, layer);

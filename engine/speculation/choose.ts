@@ -28,12 +28,20 @@ export function chooseDrafters(speculate: Speculate, model?: Drafter): Drafter[]
   return [...lookup, ...model ? [model] : []];
 }
 
+/** A drafter in its own file. */
+interface OwnFile extends Pick<LayerOptions, "tokens"> {
+  readonly description: Pick<LayerOptions, "onePosition"> & {
+    readonly block?: Pick<BlockOptions, "rows" | "mask">;
+  };
+}
+
 /** Returns the drafter that runs the plan's draft layers. With `block`, one pass drafts all tokens. */
 export function layerDrafter(
   backend: Backend,
   limits: Pick<BlockOptions, "maxRows" | "maxLogitRows">,
-  layer: LayerOptions & { readonly block?: Pick<BlockOptions, "rows" | "mask"> } = {},
+  { tokens, description: { block, onePosition } = {} }: Partial<OwnFile> = {},
 ): Drafter {
-  const { block, tokens } = layer;
-  return block ? new BlockDrafter(backend, { ...limits, ...block, tokens }) : new MtpDrafter(backend, layer);
+  return block
+    ? new BlockDrafter(backend, { ...limits, ...block, tokens })
+    : new MtpDrafter(backend, { tokens, onePosition });
 }

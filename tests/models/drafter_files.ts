@@ -1,12 +1,11 @@
 /** Seeded models with drafters in their own files. Some models repeat tokens, and their drafters propose repeated tokens. */
 import { readPlan } from "../../engine/architectures/registry.ts";
-import { openGguf } from "../../engine/gguf/reader.ts";
+import { openGguf, parseGguf } from "../../engine/gguf/reader.ts";
 import { openDrafter } from "../../engine/load/drafters/open.ts";
 import type { OpenedDrafter } from "../../engine/load/drafters/types.ts";
 import type { CompileOptions } from "../../engine/backend/backend.ts";
 import type { Plan } from "../../engine/plan/plan.ts";
 import { type CpuModelOptions, KernelModel } from "../../testing/kernel_model.ts";
-import { parseGguf } from "../../engine/gguf/reader.ts";
 import { synthesizeDflash } from "../../testing/synth/drafters/dflash.ts";
 import { type Eagle3Options, synthesizeEagle3 } from "../../testing/synth/drafters/eagle3.ts";
 import { synthesizeGemma4Assistant } from "../../testing/synth/drafters/gemma4_assistant.ts";

@@ -60,7 +60,8 @@ async function load(file: GgufFile, model: GgufFile, open: OpenDrafter) {
 }
 
 /** Computes a step of three tokens and a draft. */
-async function draft({ joined, block, onePosition }: OpenedDrafter, plan: Plan): Promise<void> {
+async function draft({ joined, description }: OpenedDrafter, plan: Plan): Promise<void> {
+  const { block, onePosition } = description;
   using model = await KernelModel.open(joined, plan, LIMITS, { threads: 1 });
   const blockTable = Int32Array.of(0, 1);
   await model.step([{ tokens: [1, 2, 3], blockTable, wanted: [{ candidates: 2 }] }]);

@@ -1,17 +1,22 @@
 import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
-import { GgufError, quote } from "../../gguf/errors.ts";
+import { quote } from "../../gguf/errors.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import { candidates } from "../../plan/ops/candidates.ts";
 import { embed } from "../../plan/ops/embed.ts";
-import { glu } from "../../plan/ops/glu.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
-import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
-import { type DraftBlock, type Drafter, joinedName, requireKnown, type TensorNames } from "./drafter.ts";
-import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
+import { feedForward } from "../parts/shared_experts.ts";
+import {
+  type DraftBlock,
+  type Drafter,
+  joinedName,
+  refuse,
+  requireKnown,
+  type TensorNames,
+} from "./drafter.ts";
+import { chooseTokens, drafterHeads, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
 const TENSORS: TensorNames = {
   whole: /^(fc|enc\.output_norm|token_embd|output_norm|output)\.weight$/,
@@ -80,18 +85,10 @@ function addDflash(b: PlanBuilder, drafter: RowDrafter, sights: readonly Sight[]
   const { hparams: h } = drafter;
   const width = h.embeddingLength;
   const nameOf = (layer: number) => (tensor: string) => joinedName(`blk.${layer}.${tensor}`, b.file);
-  const norm = (x: Value, name: string, rows?: "logits") => rmsNorm(b, x, name, h.epsilon, rows);
+  const norm = (x: Value, name: string) => rmsNorm(b, x, name, h.epsilon);
   const [projected] = linear(b, joinedRows(b, drafter), [{ name: "drafter.fc", rows: width }]);
   const context = norm(projected, "drafter.enc.output_norm");
-  const heads = {
-    heads: h.headCount,
-    kvHeads: h.headCountKv,
-    headDim: h.keyLength,
-    table: ropeTable(b, drafter.rope.angles()),
-    rotated: h.ropeDimensionCount,
-    headNorms: true,
-    eps: h.epsilon,
-  };
+  const heads = { ...drafterHeads(b, drafter), headNorms: true };
   for (const layer of sights.keys()) groupedKeys(b, context, heads, nameOf(layer));
   b.atEnd(() => {
     recall(b, projected, sights.length); // begins the draft; it reads only the KV caches that steps fill
@@ -100,14 +97,8 @@ function addDflash(b: PlanBuilder, drafter: RowDrafter, sights: readonly Sight[]
       const name = nameOf(layer);
       const attn = groupedAttention(b, norm(x, name("attn_norm")), { ...heads, ...sight }, name);
       linear(b, attn, [{ name: name("attn_output"), rows: width, addTo: x }]);
-      const ffn = glu(b, norm(x, name("ffn_norm")), name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-      linear(b, ffn, [{ name: name("ffn_down"), rows: width, addTo: x }]);
+      feedForward(b, norm(x, name("ffn_norm")), h.feedForwardLength, name, { addTo: x });
     }
-    const last = norm(x, "drafter.output_norm", "logits");
-    candidates(b, last, drafter.tokens, {}, drafter.output, firstTokens(b, drafter));
+    chooseTokens(b, x, drafter);
   });
-}
-
-function refuse(field: string, detail: string): never {
-  throw new GgufError("GGUF_HPARAM", detail, { field });
 }

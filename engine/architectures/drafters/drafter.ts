@@ -1,5 +1,6 @@
 /** Drafters in their own files. They become the draft layers of the model's plan. */
 import { GgufError, quote } from "../../gguf/errors.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder } from "../../plan/builder.ts";
@@ -16,6 +17,8 @@ export interface Drafter extends RowsWanted {
   readonly columns: number;
   /** The pass of a drafter that drafts all tokens in one pass; undefined for other drafters. */
   readonly block?: DraftBlock;
+  /** Whether all tokens of a draft have the position of its first token. */
+  readonly onePosition?: boolean;
   /** Adds the drafter's ops after the model's layers. Throws GgufError. */
   add(b: PlanBuilder): void;
 }
@@ -48,25 +51,33 @@ export function requireKnown(
     return number ? Number(number) >= layers || !layer.test(part) : !whole.test(name) && !isRopeFactors(name);
   });
   if (unknown === undefined) return;
-  const detail = `is not a tensor of ${kind} with block_count ${layers}`;
-  throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(unknown)}` });
+  refuse(`tensor ${quote(unknown)}`, `is not a tensor of ${kind} with block_count ${layers}`);
+}
+
+/** Throws the error for a drafter's file with a wrong key or tensor. */
+export function refuse(field: string, detail: string): never {
+  throw new GgufError("GGUF_HPARAM", detail, { field });
 }
 
 /**
  * Returns the name of a drafter's tensor in the joined file. All names contain "drafter.". The numbers of the drafter's
  * layers follow those of the model's layers.
  */
-export function joinedName(name: string, { metadata }: GgufFile): string {
-  const layers = metadata.getCount(`${metadata.getString("general.architecture")}.block_count`);
+export function joinedName(name: string, model: GgufFile): string {
+  const layers = layersOf(model);
   const [, layer, tensor] = /^blk\.(\d+)\.(.*)$/.exec(name) ?? [];
   return layer ? `blk.${layers + Number(layer)}.drafter.${tensor}` : `drafter.${name}`;
 }
 
 /** Returns a message about the joined file with the names that the drafter's tensors have in their own file. */
-export function withOwnNames(message: string, { metadata }: GgufFile): string {
-  const layers = metadata.getCount(`${metadata.getString("general.architecture")}.block_count`);
+export function withOwnNames(message: string, model: GgufFile): string {
+  const layers = layersOf(model);
   const own = (_: string, layer?: string) => layer ? `"blk.${Number(layer) - layers}.` : '"';
   return message.replace(/"(?:blk\.(\d+)\.)?drafter\./g, own);
+}
+
+function layersOf({ metadata }: GgufFile): number {
+  return metadata.getCount(ArchitectureKeys.of(metadata).name("block_count"));
 }
 
 /** Returns the model's file with the drafter's tensors added. */

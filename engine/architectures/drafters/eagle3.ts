@@ -1,19 +1,17 @@
 import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import { candidates } from "../../plan/ops/candidates.ts";
 import { embed } from "../../plan/ops/embed.ts";
-import { glu } from "../../plan/ops/glu.ts";
 import { join } from "../../plan/ops/join.ts";
 import { keep } from "../../plan/ops/keep.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { recall } from "../../plan/ops/recall.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
-import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { shift } from "../../plan/ops/shift.ts";
 import { groupedAttention, groupedKeys } from "../parts/grouped_attention.ts";
+import { feedForward } from "../parts/shared_experts.ts";
 import { type Drafter, joinedName, requireKnown, type TensorNames } from "./drafter.ts";
-import { firstTokens, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
+import { chooseTokens, drafterHeads, joinedRows, readRowDrafter, type RowDrafter } from "./row_drafter.ts";
 
 const TENSORS: TensorNames = {
   whole: /^(fc|enc\.output_norm|token_embd|output_norm|output)\.weight$/,
@@ -52,19 +50,11 @@ function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
   const { hparams: h, normBeforeFc, normBeforeResidual } = drafter;
   const name = (tensor: string) => joinedName(`blk.0.${tensor}`, b.file);
   const width = h.embeddingLength;
-  const norm = (x: Value, name: string, rows?: "logits") => rmsNorm(b, x, name, h.epsilon, rows);
+  const norm = (x: Value, name: string) => rmsNorm(b, x, name, h.epsilon);
   const joined = joinedRows(b, drafter);
   const all = normBeforeFc ? norm(joined, "drafter.enc.output_norm") : joined;
   const [hidden] = linear(b, all, [{ name: "drafter.fc", rows: width }]);
-  const heads = {
-    heads: h.headCount,
-    kvHeads: h.headCountKv,
-    headDim: h.keyLength,
-    table: ropeTable(b, drafter.rope.angles()),
-    rotated: h.ropeDimensionCount,
-    interleaved: true,
-    eps: h.epsilon,
-  };
+  const heads = { ...drafterHeads(b, drafter), interleaved: true };
   const begin = (before: Value): { both: Value; normed: Value } => {
     const token = norm(embed(b, drafter.embedding, h.vocabSize, width), name("attn_norm"));
     const normed = norm(before, name("attn_norm_2"));
@@ -77,10 +67,8 @@ function addEagle3(b: PlanBuilder, drafter: Eagle3): void {
     const row = normBeforeResidual ? normed : before;
     const attn = groupedAttention(b, both, heads, name);
     linear(b, attn, [{ name: name("attn_output"), rows: width, addTo: row }]);
-    const ffn = glu(b, norm(row, name("ffn_norm")), name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-    linear(b, ffn, [{ name: name("ffn_down"), rows: width, addTo: row }]);
-    const last = norm(row, "drafter.output_norm", "logits");
-    candidates(b, last, drafter.tokens, {}, drafter.output, firstTokens(b, drafter));
+    feedForward(b, norm(row, name("ffn_norm")), h.feedForwardLength, name, { addTo: row });
+    chooseTokens(b, row, drafter);
     keep(b, row, hidden);
   });
 }

@@ -43,6 +43,7 @@ export async function readGemma4Assistant(file: GgufFile, modelFile: GgufFile): 
     hparams: h,
     layers: [model.blockCount],
     columns: keys.count("embedding_length_out", MOST_COLUMNS),
+    onePosition: true,
     add: (b) => addAssistant(b, { h, keys, rope, model }),
   };
 }

@@ -1,13 +1,17 @@
 import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
-import { GgufError, quote } from "../../gguf/errors.ts";
+import { quote } from "../../gguf/errors.ts";
 import { type Allowed, readHparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { candidates } from "../../plan/ops/candidates.ts";
 import { join } from "../../plan/ops/join.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { draftTokens } from "../parts/draft_layer.ts";
+import type { GroupedHeads } from "../parts/grouped_attention.ts";
 import { handedOut } from "../parts/hidden_rows.ts";
 import { readFactors, Rope } from "../parts/rope.ts";
-import { type Drafter, joinedName, MOST_COLUMNS } from "./drafter.ts";
+import { type Drafter, joinedName, MOST_COLUMNS, refuse } from "./drafter.ts";
 
 /** The common description of drafters that read hidden rows of several layers of the model. */
 export interface RowDrafter extends Omit<Drafter, "add" | "block"> {
@@ -46,15 +50,13 @@ export async function readRowDrafter(
   const hparams = readHparams(whole, allowed);
   const { vocabSize } = hparams;
   if (own !== undefined && own > vocabSize) {
-    const detail = `must have at most ${vocabSize} tokens, the size of the vocabulary (got ${own})`;
-    throw new GgufError("GGUF_HPARAM", detail, { field: 'tensor "d2t"' });
+    refuse('tensor "d2t"', `must have at most ${vocabSize} tokens, the size of the vocabulary (got ${own})`);
   }
   const keys = ArchitectureKeys.of(file.metadata);
   const columns = keys.count("target_hidden_size", MOST_COLUMNS, hparams.embeddingLength);
   const tokens = own ?? vocabSize;
   if (!has("output") && (tokens !== vocabSize || hparams.embeddingLength !== columns)) {
-    const detail = "is missing, and the model's has another width or vocabulary";
-    throw new GgufError("GGUF_HPARAM", detail, { field: 'tensor "output.weight"' });
+    refuse('tensor "output.weight"', "is missing, and the model's has another width or vocabulary");
   }
   return {
     hparams,
@@ -83,10 +85,7 @@ function readLayers(keys: ArchitectureKeys, rows?: number): number[] {
 }
 
 function requireOf({ tensors }: GgufFile, name: string): TensorInfo {
-  const info = tensors.get(name);
-  if (info) return info;
-  const detail = "is missing in the drafter and in its model";
-  throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
+  return tensors.get(name) ?? refuse(`tensor ${quote(name)}`, "is missing in the drafter and in its model");
 }
 
 /**
@@ -96,10 +95,23 @@ export function joinedRows(b: PlanBuilder, { layers }: RowDrafter): Value {
   return layers.map((layer) => handedOut(b, layer)).reduce((before, next) => join(b, before, next));
 }
 
+/** Returns the heads of the drafter's layers. */
+export function drafterHeads(b: PlanBuilder, { hparams: h, rope }: RowDrafter): GroupedHeads {
+  return {
+    heads: h.headCount,
+    kvHeads: h.headCountKv,
+    headDim: h.keyLength,
+    table: ropeTable(b, rope.angles()),
+    rotated: h.ropeDimensionCount,
+    eps: h.epsilon,
+  };
+}
+
 /**
- * Returns the number of tokens to draft from. A drafter without its own vocabulary uses only the most frequent tokens,
- * like a model's own draft layer.
+ * Adds the choice of tokens from the rows of the last layer. A drafter without its own vocabulary uses only the most
+ * frequent tokens, like a model's own draft layer.
  */
-export function firstTokens(b: PlanBuilder, { tokens, hparams }: RowDrafter): number {
-  return tokens < hparams.vocabSize ? tokens : draftTokens(b, hparams);
+export function chooseTokens(b: PlanBuilder, rows: Value, { hparams: h, tokens, output }: RowDrafter): void {
+  const last = rmsNorm(b, rows, "drafter.output_norm", h.epsilon, "logits");
+  candidates(b, last, tokens, {}, output, tokens < h.vocabSize ? tokens : draftTokens(b, h));
 }

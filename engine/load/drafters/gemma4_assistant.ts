@@ -39,5 +39,5 @@ export async function openGemma4Assistant(file: GgufFile, model: GgufFile): Prom
     const its = values.get(name);
     if (its !== ours) throw madeForAnother(file, `its ${name} is ${its}, the model's is ${ours}`);
   }
-  return { file, description, joined: joinDrafter(model, file), tokenizer, onePosition: true };
+  return { file, description, joined: joinDrafter(model, file), tokenizer };
 }

@@ -23,7 +23,6 @@ export async function openRowDrafter(
     joined: joinDrafter(model, file),
     tokenizer,
     tokens: own && await readIn(file, () => readTokens(file, common)),
-    block: description.block,
   };
 }
 

@@ -1,4 +1,4 @@
-import type { DraftBlock, Drafter } from "../../architectures/drafters/drafter.ts";
+import type { Drafter } from "../../architectures/drafters/drafter.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { Tokenizer } from "../../tokenizer/types.ts";
 
@@ -12,10 +12,6 @@ export interface OpenedDrafter {
   readonly tokenizer: Tokenizer;
   /** Maps the drafter's tokens to the model's tokens; undefined if both use the same tokens. */
   readonly tokens?: Int32Array;
-  /** Whether all tokens of a draft have the position of its first token. */
-  readonly onePosition?: boolean;
-  /** The pass of a drafter that drafts all tokens in one pass; undefined for other drafters. */
-  readonly block?: DraftBlock;
 }
 
 /** Opens a drafter's file and checks that it fits the model's file. Throws GgufError and EngineError. */
