@@ -1,4 +1,4 @@
-import type { Mark, Marks } from "./marks.ts";
+import { type Mark, type Marks, textMark } from "./marks.ts";
 
 /** A step of an answer reader. The generator yields when it needs more input. */
 export type Reading<T = void> = Generator<undefined, T, undefined>;
@@ -45,6 +45,12 @@ export class Input {
       if (this.#ended) return undefined;
       yield;
     }
+  }
+
+  /** Consumes the text up to and including `end`. Returns the text before `end`; undefined if the answer ends first. */
+  *before(end: string): Reading<string | undefined> {
+    let text = "";
+    return (yield* this.until([textMark(end)], (piece) => text += piece)) ? text : undefined;
   }
 
   /** Consumes and returns blanks and line breaks. */

@@ -1,7 +1,7 @@
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { type Marks, textMark } from "../marks.ts";
+import type { Marks } from "../marks.ts";
 import { type Parameter, parameterValues, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
@@ -79,7 +79,7 @@ function* readCall(
   marks: Marks,
 ): Reading<boolean> {
   if (!(yield* input.mark([tags.call]))) return false;
-  const name = yield* textBefore(input, NAMED);
+  const name = yield* input.before(NAMED);
   if (name === undefined) return false;
   const call = answer.call(name);
   const values = parameterValues(tools, name);
@@ -88,7 +88,7 @@ function* readCall(
   for (let separator = "";; separator = ", ") {
     yield* input.blank();
     if (!(yield* input.mark([tags.parameter]))) break;
-    const key = yield* textBefore(input, KIND);
+    const key = yield* input.before(KIND);
     const kind = key === undefined ? undefined : yield* input.accept([`true${NAMED}`, `false${NAMED}`]);
     if (key === undefined || kind === undefined) return false;
     emit(`${separator}${JSON.stringify(key)}: `);
@@ -100,10 +100,4 @@ function* readCall(
   if (!(yield* input.mark([tags.callEnd]))) return false;
   emit("}");
   return true;
-}
-
-/** Consumes the text up to and including `end`. Returns the text before `end`; undefined if the answer ends first. */
-function* textBefore(input: Input, end: string): Reading<string | undefined> {
-  let text = "";
-  return (yield* input.until([textMark(end)], (piece) => text += piece)) ? text : undefined;
 }

@@ -1,7 +1,7 @@
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { type Mark, type Marks, textMark } from "../marks.ts";
+import type { Mark, Marks } from "../marks.ts";
 import {
   type Parameter,
   parameterValues,
@@ -104,7 +104,7 @@ function* readCall(
   tags: Tags,
 ): Reading<boolean> {
   if (!(yield* input.accept(['<invoke name="']))) return false;
-  const name = yield* textBefore(input, '">');
+  const name = yield* input.before('">');
   if (name === undefined) return false;
   const call = answer.call(name);
   const emit = (json: string) => answer.args(call, json);
@@ -237,11 +237,5 @@ function* readItemsOrMembers(
 function* readTag(input: Input, { token }: Tags): Reading<string | undefined> {
   yield* input.blank();
   if (!(yield* input.mark([token])) || !(yield* input.accept(["<"]))) return undefined;
-  return yield* textBefore(input, ">");
-}
-
-/** Reads the text up to and including `end`. Returns the text before `end`; undefined if the answer ends earlier. */
-function* textBefore(input: Input, end: string): Reading<string | undefined> {
-  let text = "";
-  return (yield* input.until([textMark(end)], (piece) => text += piece)) ? text : undefined;
+  return yield* input.before(">");
 }
