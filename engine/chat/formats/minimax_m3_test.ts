@@ -23,7 +23,7 @@ const written = (name: string, body: string) =>
 
 const argumentsOf = (text: string) => JSON.parse(readEveryWay(MODEL, PLAN, text).calls[0].arguments);
 
-Deno.test("minimax-m3: recognizes lists and objects by their tags if there is no schema", () => {
+Deno.test("minimax-m3: reads lists and objects by their tags if a parameter has no schema", () => {
   const body =
     "|<a>|<item>1|</item>|<item>two|</item>|</a>|<b>|<c>true|</c>|<d>|<e>|</e>|</d>|</b>|<f>[1, 2]|</f>";
   const expected = { a: [1, "two"], b: { c: true, d: { e: "" } }, f: [1, 2] };

@@ -48,7 +48,7 @@ export const ATTENTION = opKind({
     operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
     window: window || undefined,
-    // Kernels read whole chunks. Shorter blocks may lie in any number of chunks, so there is no bound.
+    // Kernels read whole chunks. The number of chunks is bounded only if each block fills whole chunks.
     reads: chosen && chosen.length % CHUNK === 0 ? chosen.count * chosen.length : undefined,
   }),
 });
