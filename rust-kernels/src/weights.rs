@@ -274,11 +274,12 @@ impl Reader<'_> {
 /// # Errors
 /// The format is unknown, the last block is incomplete, or a scale is NaN.
 pub fn dequantize(format: u32, blocks: &[u8]) -> Result<Vec<f32>> {
-    let Format { name, block_bytes, block_columns, dequantize, .. } = *known(format)?;
+    let layout = known(format)?;
+    let Format { name, block_bytes, block_columns, dequantize, .. } = *layout;
     if !blocks.len().is_multiple_of(block_bytes) {
         bail!("{} bytes are not whole blocks of {name}, which have {block_bytes} bytes", blocks.len());
     }
-    check_scales(known(format)?, blocks, 0, blocks.len())?;
+    check_scales(layout, blocks, 0, blocks.len())?;
     let mut out = vec![0.0; blocks.len() / block_bytes * block_columns];
     for (block, y) in blocks.chunks_exact(block_bytes).zip(out.chunks_exact_mut(block_columns)) {
         dequantize(block, y);

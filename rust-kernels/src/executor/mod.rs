@@ -21,7 +21,7 @@ use crate::step::Step;
 use crate::weights::Weights;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-/// How `Executor::run` ended.
+/// The outcome of `Executor::run`.
 pub enum Progress {
     /// The step computed its answers.
     Done,
